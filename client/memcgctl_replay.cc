@@ -1,0 +1,291 @@
+// memcgctl replay: traces in, memory.stat out.
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/memcgctl_app.h"
+#include "client/memcgctl_exit.h"
+#include "client/memcgctl_progress.h"
+#include "client/memcgctl_spec.h"
+#include "client/replay.h"
+
+namespace memcgd::client {
+namespace {
+
+namespace v1 = memcgd::v1;
+
+// Removing a node after something went wrong shall not keep the user for long.
+constexpr std::chrono::milliseconds kCleanupTimeout{2'000};
+constexpr size_t kMaxNotables = 10;
+
+struct ReplayFlags {
+  std::vector<std::string> files;
+  std::string node;
+  std::string stat_at;
+  SpecFlags spec;
+  uint32_t root = 0;
+  bool strict = false;
+  bool verbose = false;
+};
+
+std::string RandomName(const char* prefix) {
+  std::random_device random;
+  return absl::StrFormat("%s-%08x", prefix, random());
+}
+
+// Prints the answers as they come.
+class AnswerPrinter {
+ public:
+  AnswerPrinter(Context* context, std::string node, std::vector<StatTime> times)
+      : context_(*context), node_(std::move(node)), times_(std::move(times)) {}
+
+  // What stands before the first answer, and behind the last.
+  absl::Status Begin() { return Write(context_.json() && !times_.empty() ? "[\n" : ""); }
+  absl::Status End() { return Write(context_.json() && !times_.empty() ? "\n]\n" : ""); }
+
+  absl::Status Print(size_t index, const v1::State& state) {
+    if (context_.json()) return Write(times_.empty() ? FinalJson(state) : JsonAt(index, state));
+    return Write(absl::StrCat(Heading(index, state), CgroupsTable(state)));
+  }
+
+ private:
+  absl::Status Write(const std::string& text) { return context_.out->Write(text); }
+
+  std::string FinalJson(const v1::State& state) const {
+    return absl::StrCat("{\"node\": ", JsonString(node_), ", \"committed_as\": ", state.committed_as_bytes(),
+                        ", \"cgroups\": ", CgroupsJson(state), "}\n");
+  }
+  std::string JsonAt(size_t index, const v1::State& state) const {
+    return absl::StrCat(index == 0 ? "" : ",\n", "{\"time\": ", times_[index].text,
+                        ", \"committed_as\": ", state.committed_as_bytes(),
+                        ", \"cgroups\": ", CgroupsJson(state), "}");
+  }
+  std::string Heading(size_t index, const v1::State& state) const {
+    return absl::StrCat(
+        times_.empty() ? "at the end" : absl::StrCat(index == 0 ? "" : "\n", "at ", times_[index].text),
+        ": Committed_AS ", HumanBytes(static_cast<int64_t>(state.committed_as_bytes())), "\n");
+  }
+
+  Context& context_;
+  const std::string node_;
+  const std::vector<StatTime> times_;
+};
+
+// What a reader should know about the answers, on standard error.
+void PrintCounts(const ReplayCounts& counts) {
+  const TraceReader::Counts& read = counts.read;
+  if (read.malformed != 0) {
+    PrintWarning(absl::StrCat(read.malformed, " of ", read.lines, " lines were not understood"));
+  }
+  if (read.lost_places != 0) {
+    PrintWarning(absl::StrCat(read.lost_events, " events were lost while recording (at ", read.lost_places,
+                              " places): the answers may be off"));
+  }
+  if (read.time_backwards != 0) {
+    PrintWarning(absl::StrCat(read.time_backwards, " times went back: the file's order was kept"));
+  }
+  if (counts.translated.no_address != 0) {
+    PrintWarning(
+        absl::StrCat(counts.translated.no_address, " faults had a symbol for an address and were left out"));
+  }
+  if (read.records == 0) PrintWarning("there is no event in the trace");
+  for (size_t outcome = v1::OUTCOME_OK + 1; outcome < EventStream::kOutcomes; ++outcome) {
+    const uint64_t events = counts.sent.outcomes[outcome];
+    if (events == 0) continue;
+    const std::string& name = v1::Outcome_Name(static_cast<v1::Outcome>(outcome));
+    PrintNote(
+        absl::StrCat(events, " of ", counts.sent.events, " events: ", name.substr(sizeof("OUTCOME_") - 1)));
+  }
+  if (counts.sent.reconnects != 0) {
+    PrintNote(absl::StrCat("the connection was made again ", counts.sent.reconnects,
+                           " times; nothing was lost, but these counts of outcomes may be low"));
+  }
+}
+
+// The files that can be looked at beforehand: better to say now that the third is missing than in an hour.
+absl::Status CheckFiles(const std::vector<std::string>& files) {
+  if (std::count(files.begin(), files.end(), "-") > 1) {
+    return absl::InvalidArgumentError("standard input (-) can be read once only");
+  }
+  for (const std::string& file : files) {
+    struct stat info {};
+    // A pipe loses what is read from it.
+    if (file == "-" || (stat(file.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)))
+      continue;
+    absl::StatusOr<std::unique_ptr<TraceReader>> reader = TraceReader::Open(file, {});
+    if (!reader.ok()) return reader.status();
+  }
+  return absl::OkStatus();
+}
+
+uint32_t CpusOfTraces(const std::vector<std::string>& files) {
+  uint32_t cpus = 0;
+  for (const std::string& file : files) cpus = std::max(cpus, CpusOfTrace(file));
+  return cpus == 0 ? kDefaultCpus : std::min<uint32_t>(cpus, 1024);
+}
+
+// The node of that name, made where it is not there.
+absl::StatusOr<v1::Node> FindOrMakeNode(NodeClient* client, const std::string& name,
+                                        const ReplayFlags& flags) {
+  const bool fresh = flags.node.empty();
+  if (!fresh) {
+    absl::StatusOr<v1::Node> node = client->GetNode(name);
+    if (node.ok() && !flags.spec.Given().empty()) {
+      PrintWarning(
+          absl::StrCat("node ", name, " is there already: ", flags.spec.Given(), " changes nothing"));
+    }
+    if (node.ok() || node.status().code() != absl::StatusCode::kNotFound) return node;
+  }
+  return client->CreateNode(name, flags.spec.Spec(CpusOfTraces(flags.files)));
+}
+
+class ReplayCommand {
+ public:
+  ReplayCommand(Context* context, NodeClient* client, const ReplayFlags& flags)
+      : context_(*context),
+        client_(*client),
+        flags_(flags),
+        fresh_(flags.node.empty()),
+        node_(fresh_ ? RandomName("replay") : flags.node) {}
+
+  int Run() {
+    absl::StatusOr<std::vector<StatTime>> times = std::vector<StatTime>();
+    if (!flags_.stat_at.empty()) times = ReadStatTimes(flags_.stat_at);
+    if (!times.ok()) return FailInput(times.status());
+    absl::Status files = CheckFiles(flags_.files);
+    if (!files.ok()) return FailInput(files);
+    if (!flags_.stat_at.empty() && times->empty()) return NothingToAsk();
+    return WithNode(*std::move(times));
+  }
+
+ private:
+  static int FailInput(const absl::Status& status) {
+    PrintError(std::string(status.message()));
+    return kExitBadInput;
+  }
+
+  int NothingToAsk() {
+    PrintWarning(absl::StrCat(flags_.stat_at, " has no times: nothing was replayed"));
+    return Finish(&context_, context_.json() ? "[]\n" : "");
+  }
+
+  int WithNode(std::vector<StatTime> times) {
+    if (fresh_) context_.interrupt->SetLastResort([this] { RemoveNode().IgnoreError(); });
+    absl::StatusOr<v1::Node> node = FindOrMakeNode(&client_, node_, flags_);
+    int code = node.ok() ? Feed(*node, std::move(times)) : static_cast<int>(FailWith(node.status()));
+    context_.interrupt->SetLastResort(nullptr);
+    // Where the node could not even be made there is none; where the server is gone, so is the node.
+    if (!fresh_ || !node.ok() || code == kExitUnreachable || code == kExitStateLost) return code;
+    const absl::Status removed = RemoveNode();
+    if (!removed.ok()) PrintWarning(absl::StrCat("node ", node_, " is still there: ", ErrorLine(removed)));
+    return code;
+  }
+
+  int Feed(const v1::Node& node, std::vector<StatTime> times) {
+    AnswerPrinter printer(&context_, node_, times);
+    Progress progress(flags_.files);
+    std::vector<std::string> notables;
+    ReplayOptions options;
+    options.files = flags_.files;
+    options.node = node_;
+    options.stream_id = RandomName("replay");
+    options.root = flags_.root;
+    options.cpus = node.spec().cpus();
+    options.page_size = node.spec().page_size();
+    options.strict = flags_.strict;
+    options.times = std::move(times);
+    options.cancelled = &context_.interrupt->flag();
+    options.on_malformed = [&progress](const std::string& text) {
+      progress.Clear();
+      PrintWarning(text);
+    };
+    options.on_notable = [&notables](const v1::Notable& notable) {
+      if (notables.size() >= kMaxNotables) return;
+      notables.push_back(
+          absl::StrCat("batch ", notable.sequence(), ", event ", notable.position(), ": ", notable.detail()));
+    };
+    options.on_state = [&](size_t index, const v1::State& state) {
+      progress.Clear();
+      return printer.Print(index, state);
+    };
+    Replay* running = nullptr;
+    options.on_progress = [&](size_t files_done) {
+      progress.Show(files_done, running->bytes_of_file(), running->counts());
+    };
+    Replay replay(client_.server(), std::move(options));
+    running = &replay;
+    absl::Status status = printer.Begin();
+    if (status.ok()) status = replay.Run();
+    if (status.ok()) status = printer.End();
+    progress.Clear();
+    return Conclude(status, replay, notables);
+  }
+
+  // Says how it ended.
+  int Conclude(const absl::Status& status, const Replay& replay, const std::vector<std::string>& notables) {
+    if (context_.out->reader_is_gone()) return kExitBrokenPipe;
+    if (context_.interrupt->flag()) {
+      PrintError("interrupted");
+      return kExitSignal + context_.interrupt->signal();
+    }
+    PrintCounts(replay.counts());
+    if (flags_.verbose) {
+      for (const std::string& notable : notables) PrintNote(notable);
+    }
+    if (status.ok()) return kExitOk;
+    return replay.input_is_bad() ? FailInput(status) : static_cast<int>(FailWith(status));
+  }
+
+  absl::Status RemoveNode() {
+    Server server = client_.server();
+    server.timeout = std::min(server.timeout, kCleanupTimeout);
+    absl::Status status = NodeClient(std::move(server)).DeleteNode(node_);
+    return status.code() == absl::StatusCode::kNotFound ? absl::OkStatus() : status;
+  }
+
+  Context& context_;
+  NodeClient& client_;
+  const ReplayFlags& flags_;
+  const bool fresh_;  // made here, removed here
+  const std::string node_;
+};
+
+}  // namespace
+
+void AddReplayCommand(CLI::App* app, Context* context) {
+  CLI::App* replay =
+      app->add_subcommand("replay", "Feed recorded traces to a node and print what its cgroups hold");
+  replay->footer(
+      "Without --stat-at: the state at the end of the trace.  Traces are tracefs text, `trace-cmd report` "
+      "or\n"
+      "`perf script` output, plain, .gz or .zst, told apart by content; several are read in the order "
+      "given.");
+  auto flags = std::make_shared<ReplayFlags>();
+  replay->add_option("file", flags->files, "Traces; - is standard input")->required()->type_name("FILE");
+  replay
+      ->add_option("--node", flags->node,
+                   "The node to feed, made where it is not there, and kept [a new one, removed after]")
+      ->type_name("NAME");
+  replay
+      ->add_option(
+          "--stat-at", flags->stat_at,
+          "Print the state at each of the times in FILE: seconds of the trace's clock, one a line, ascending")
+      ->type_name("FILE");
+  flags->spec.AddTo(replay);
+  replay->add_option("--root", flags->root, "Number of the cgroup hierarchy that counts [the first one seen]")
+      ->type_name("N");
+  replay->add_flag("--strict", flags->strict, "Stop at the first line that is not understood");
+  replay->add_flag("-v,--verbose", flags->verbose,
+                   "Name the first events that did not go as the trace shows");
+  SetCommand(replay, context,
+             [context, flags](NodeClient* client) { return ReplayCommand(context, client, *flags).Run(); });
+}
+
+}  // namespace memcgd::client

@@ -1,0 +1,338 @@
+#include "core/address_space.h"
+
+#include <algorithm>
+
+namespace memcgd::core {
+
+Outcome AddressSpaces::Mmap(CpuSlot& slot, Mm& mm, const wide::Mmap& map, FileId file) {
+  Locked lock(mm.mutex);
+  Vma vma;
+  vma.range = RangeOf(map.address, map.length);
+  vma.prot = map.prot;
+  vma.flags = map.flags;
+  vma.file = file;
+  vma.file_index = (map.flags & kMapAnonymous) != 0 ? 0 : map.offset >> m_.page_shift;
+  vma.locked = (map.flags & kMapLocked) != 0;
+  Unmap(slot, mm, vma.range);
+  if (vma.shared() && vma.anonymous()) {
+    int64_t pages = static_cast<int64_t>(vma.range.pages());
+    if (!m_.commit.TryCommit(slot.cpu, pages, mm.total_pages)) return Outcome::kEnomem;
+    vma.file = m_.files.CreateAnonymous();
+    File& object = m_.files.Get(vma.file);
+    Locked object_lock(object.mutex);
+    object.committed_pages = pages;
+  } else if (Accountable(vma)) {
+    if (!Commit(slot, mm, static_cast<int64_t>(vma.range.pages()))) return Outcome::kEnomem;
+    vma.accounted = true;
+  }
+  InsertArea(slot, mm, vma);
+  if ((map.flags & (kMapPopulate | kMapLocked)) != 0) faults_.Populate(slot, mm, vma.range, !vma.shared());
+  return Outcome::kOk;
+}
+
+// accountable_mapping(): private, writable, not MAP_NORESERVE (which NEVER ignores), not hugetlb.
+bool AddressSpaces::Accountable(const Vma& vma) const {
+  bool no_reserve = (vma.flags & kMapNoReserve) != 0 && m_.commit.policy().mode != OvercommitPolicy::kNever;
+  return !vma.shared() && (vma.prot & kProtWrite) != 0 && !no_reserve && (vma.flags & kMapHugetlb) == 0;
+}
+
+bool AddressSpaces::Commit(CpuSlot& slot, Mm& mm, int64_t pages) {
+  if (!m_.commit.TryCommit(slot.cpu, pages, mm.total_pages)) return false;
+  mm.committed_pages += pages;
+  return true;
+}
+
+void AddressSpaces::Uncommit(CpuSlot& slot, Mm& mm, int64_t pages) {
+  if (pages == 0) return;
+  m_.commit.Uncommit(slot.cpu, pages);
+  mm.committed_pages -= pages;
+}
+
+void AddressSpaces::InsertArea(CpuSlot& slot, Mm& mm, const Vma& vma) {
+  mm.vmas.Insert(vma);
+  mm.total_pages += static_cast<int64_t>(vma.range.pages());
+  HoldObject(slot, vma.file, static_cast<int64_t>(vma.range.pages()));
+}
+
+void AddressSpaces::HoldObject(CpuSlot& slot, FileId id, int64_t pages) {
+  if (id == FileId::kNone) return;
+  File& file = m_.files.Get(id);
+  if (file.dev != FileTable::kAnonymousDev) return;
+  Locked lock(file.mutex);
+  file.area_pages += pages;
+  if (file.area_pages > 0) return;
+  m_.cache.DeleteAll(slot, file);
+  m_.commit.Uncommit(slot.cpu, file.committed_pages);
+  file.committed_pages = 0;
+}
+
+Outcome AddressSpaces::Munmap(CpuSlot& slot, Mm& mm, PageRange range) {
+  Locked lock(mm.mutex);
+  Unmap(slot, mm, range);
+  return Outcome::kOk;
+}
+
+void AddressSpaces::Unmap(CpuSlot& slot, Mm& mm, PageRange range) {
+  mm.vmas.SplitAt(range);
+  Zap(slot, mm, range);
+  mm.page_table.FreeLeaves(range);
+  mm.vmas.ForEachWithin(range, [&](Vma& vma) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    int64_t pages = static_cast<int64_t>(vma.range.pages());
+    mm.total_pages -= pages;
+    if (vma.accounted) Uncommit(slot, mm, pages);
+    HoldObject(slot, vma.file, -pages);
+  });
+  mm.vmas.EraseWithin(range);
+}
+
+// zap_pte_range(): a file's page whose entry was used is marked accessed; letting go of pages drains this CPU's
+// batches (free_pages_and_swap_cache).
+void AddressSpaces::Zap(CpuSlot& slot, Mm& mm, PageRange range) {
+  bool let_go = false;
+  mm.page_table.ForEach(range, [&](PageNumber, Pte& pte) {
+    FolioId page = PteFolio(pte);
+    if (Raw(page) > Raw(FolioId::kZeroPage)) {
+      Folio& folio = m_.arena.Get(page);
+      if (!folio.anon() && !folio.dead() && (pte & kPteAccessed) != 0) {
+        m_.lru.MarkAccessed(slot, m_.arena.HeadOf(page));
+      }
+      m_.cache.Unmap(slot, page);
+      let_go = true;
+    }
+    pte = 0;
+  });
+  if (let_go) m_.lru.Drain(slot);
+}
+
+Outcome AddressSpaces::Brk(CpuSlot& slot, Mm& mm, uint64_t address) {
+  Locked lock(mm.mutex);
+  PageNumber to = RangeOf(0, address).end;
+  PageNumber from = mm.brk;
+  mm.brk = to;
+  if (from == 0 || to == from) return Outcome::kOk;
+  if (to < from) {
+    Unmap(slot, mm, {to, from});
+    return Outcome::kOk;
+  }
+  Vma vma;
+  vma.range = {from, to};
+  vma.prot = kProtRead | kProtWrite;
+  vma.flags = kMapPrivate | kMapAnonymous;
+  Unmap(slot, mm, vma.range);
+  if (!Commit(slot, mm, static_cast<int64_t>(vma.range.pages()))) {
+    mm.brk = from;
+    return Outcome::kEnomem;
+  }
+  vma.accounted = true;
+  InsertArea(slot, mm, vma);
+  return Outcome::kOk;
+}
+
+Outcome AddressSpaces::Mremap(CpuSlot& slot, Mm& mm, const wide::Mremap& remap) {
+  Locked lock(mm.mutex);
+  PageRange old_range = RangeOf(remap.old_address, remap.old_length);
+  PageRange new_range = RangeOf(remap.new_address, remap.new_length);
+  Vma* found = mm.vmas.Find(old_range.first);
+  if (found == nullptr) return Outcome::kNoArea;
+  bool keep_old = (remap.flags & kMremapDontUnmap) != 0;
+  bool moves = old_range.first != new_range.first;
+  bool overlap = new_range.first < old_range.end && old_range.first < new_range.end;
+  if (moves && overlap) return Outcome::kInvalid;
+  mm.vmas.SplitAt(old_range);
+  Vma vma = *mm.vmas.Find(old_range.first);
+  vma.range = new_range;  // several areas in the range move as the first of them
+  Unmap(slot, mm, moves ? new_range : PageRange{std::min(old_range.end, new_range.end), new_range.end});
+  if (old_range.end > old_range.first + new_range.pages()) {
+    Unmap(slot, mm, {old_range.first + new_range.pages(), old_range.end});
+    old_range.end = old_range.first + new_range.pages();
+  }
+  int64_t grown = static_cast<int64_t>(new_range.pages()) - static_cast<int64_t>(keep_old ? 0 : old_range.pages());
+  if (vma.accounted && !Commit(slot, mm, grown)) return Outcome::kEnomem;
+  // The pages and the commitment go with the area; what is left of the old one has neither.
+  HoldObject(slot, vma.file, static_cast<int64_t>(new_range.pages()));
+  if (moves) MoveEntries(mm, old_range, new_range.first);
+  if (!keep_old || !moves) {
+    mm.vmas.ForEachWithin(old_range, [&](Vma& old) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      mm.total_pages -= static_cast<int64_t>(old.range.pages());
+      HoldObject(slot, old.file, -static_cast<int64_t>(old.range.pages()));
+    });
+    mm.vmas.EraseWithin(old_range);
+  }
+  mm.vmas.Insert(vma);
+  mm.total_pages += static_cast<int64_t>(new_range.pages());
+  if (vma.locked) faults_.Populate(slot, mm, new_range, true);
+  return Outcome::kOk;
+}
+
+void AddressSpaces::MoveEntries(Mm& mm, PageRange from, PageNumber to) {
+  mm.page_table.ForEach(from, [&](PageNumber page, Pte& pte) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    Pte moved = pte;
+    pte = 0;
+    mm.page_table.Ensure(to + (page - from.first)) = moved;
+  });
+  mm.page_table.FreeLeaves(from);
+}
+
+// mprotect_fixup(): to writable charges; back to read-only gives back only what was never faulted.
+Outcome AddressSpaces::Mprotect(CpuSlot& slot, Mm& mm, PageRange range, uint32_t prot) {
+  Locked lock(mm.mutex);
+  Outcome outcome = Outcome::kOk;
+  mm.vmas.SplitAt(range);
+  mm.vmas.ForEachWithin(range, [&](Vma& vma) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    int64_t pages = static_cast<int64_t>(vma.range.pages());
+    Vma changed = vma;
+    changed.prot = prot;
+    if (!vma.accounted && Accountable(changed)) {
+      if (!Commit(slot, mm, pages)) {
+        outcome = Outcome::kEnomem;
+        return;
+      }
+      changed.accounted = true;
+    } else if (vma.accounted && (prot & kProtWrite) == 0 && vma.anonymous() && !vma.has_anon_vma) {
+      Uncommit(slot, mm, pages);
+      changed.accounted = false;
+    }
+    vma = changed;
+  });
+  return outcome;
+}
+
+Outcome AddressSpaces::Madvise(CpuSlot& slot, Mm& mm, PageRange range, uint32_t advice) {
+  Locked lock(mm.mutex);
+  switch (advice) {
+    case kMadvDontNeed:
+    case kMadvDontNeedLocked:
+      Zap(slot, mm, range);
+      break;
+    case kMadvFree:
+      mm.page_table.ForEach(range, [&](PageNumber, Pte& pte) {
+        FolioId page = PteFolio(pte);
+        if (Raw(page) <= Raw(FolioId::kZeroPage)) return;
+        Folio& folio = m_.arena.Get(page);
+        if (folio.anon() && folio.mapcount() == 1) m_.lru.MarkLazyFree(slot, page);
+      });
+      break;
+    case kMadvRemove: {
+      Zap(slot, mm, range);
+      mm.vmas.SplitAt(range);
+      mm.vmas.ForEachWithin(range, [&](Vma& vma) {
+        if (vma.file == FileId::kNone || !m_.files.Get(vma.file).shmem) return;
+        File& file = m_.files.Get(vma.file);
+        Locked file_lock(file.mutex);
+        for (PageNumber page = vma.range.first; page < vma.range.end; ++page) {
+          if (m_.cache.Find(file, vma.IndexOf(page)) != FolioId::kNone) {
+            m_.cache.Delete(slot, file, vma.IndexOf(page), 0, MemcgId::kNone);
+          }
+        }
+      });
+      break;
+    }
+    case kMadvPopulateRead:
+    case kMadvPopulateWrite:
+      faults_.Populate(slot, mm, range, advice == kMadvPopulateWrite);
+      break;
+    default:
+      break;  // the others change no account
+  }
+  return Outcome::kOk;
+}
+
+Outcome AddressSpaces::Mlock(CpuSlot& slot, Mm& mm, PageRange range, bool on_fault) {
+  Locked lock(mm.mutex);
+  mm.vmas.SplitAt(range);
+  mm.vmas.ForEachWithin(range, [&](Vma& vma) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    vma.locked = true;
+    if (!on_fault) faults_.Populate(slot, mm, vma.range, !vma.shared());
+  });
+  m_.lru.Drain(slot);
+  mm.page_table.ForEach(range, [&](PageNumber, Pte& pte) {
+    if (Raw(PteFolio(pte)) > Raw(FolioId::kZeroPage)) {
+      m_.lru.SetUnevictable(slot, m_.arena.HeadOf(PteFolio(pte)), true);
+    }
+  });
+  return Outcome::kOk;
+}
+
+Outcome AddressSpaces::Munlock(CpuSlot& slot, Mm& mm, PageRange range) {
+  Locked lock(mm.mutex);
+  mm.vmas.SplitAt(range);
+  mm.vmas.ForEachWithin(range, [&](Vma& vma) { vma.locked = false; });
+  mm.page_table.ForEach(range, [&](PageNumber, Pte& pte) {
+    if (Raw(PteFolio(pte)) > Raw(FolioId::kZeroPage)) {
+      m_.lru.SetUnevictable(slot, m_.arena.HeadOf(PteFolio(pte)), false);
+    }
+  });
+  return Outcome::kOk;
+}
+
+Outcome AddressSpaces::Fork(CpuSlot& slot, Mm& parent, Mm& child) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  Locked lock(parent.mutex);  // the child's is not taken: nobody else can reach it
+  int64_t committed = 0;
+  for (const auto& [first, vma] : parent.vmas.areas()) {
+    if (vma.accounted) committed += static_cast<int64_t>(vma.range.pages());
+  }
+  if (committed > 0 && !Commit(slot, child, committed)) return Outcome::kEnomem;
+  for (const auto& [first, vma] : parent.vmas.areas()) {
+    Vma copy = vma;
+    copy.locked = false;
+    InsertArea(slot, child, copy);
+  }
+  child.entry = parent.entry;
+  child.brk = parent.brk;
+  child.implied = parent.implied;
+  child.predates_stream = parent.predates_stream;
+  parent.page_table.ForEach({0, ~uint64_t{0}}, [&](PageNumber page, Pte& pte) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    FolioId id = PteFolio(pte);
+    if (Raw(id) > Raw(FolioId::kZeroPage)) {
+      Folio& folio = m_.arena.Get(id);
+      if (folio.dead()) return;
+      if (!folio.anon()) {  // vma_needs_copy(): what has no page of its own is faulted again
+        Vma* vma = parent.vmas.Find(page);
+        if (vma == nullptr || !vma->has_anon_vma) return;
+      }
+      m_.cache.Map(slot, id);
+      pte &= ~kPteWritable;
+    }
+    child.page_table.Ensure(page) = pte;
+  });
+  for (FolioId id : parent.unbound) {
+    m_.cache.Map(slot, id);
+    child.unbound.push_back(id);
+  }
+  return Outcome::kOk;
+}
+
+void AddressSpaces::Teardown(CpuSlot& slot, Mm& mm) {
+  Locked lock(mm.mutex);
+  Unmap(slot, mm, {0, ~uint64_t{0}});
+  for (FolioId id : mm.unbound) m_.cache.Unmap(slot, id);
+  if (!mm.unbound.empty()) m_.lru.Drain(slot);
+  mm.unbound.clear();
+  mm.implied.clear();
+  mm.entry = 0;
+  mm.brk = 0;
+  mm.predates_stream = false;
+}
+
+void AddressSpaces::AddPresent(CpuSlot& slot, Mm& mm, PageRange range, bool anonymous) {
+  Locked lock(mm.mutex);
+  mm.vmas.SplitAt(range);
+  if (anonymous) {
+    faults_.AddBaselineAnonymous(slot, mm, range);
+    return;
+  }
+  mm.vmas.ForEachWithin(range, [&](Vma& vma) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    if (vma.file == FileId::kNone) return;
+    File& file = m_.files.Get(vma.file);
+    Locked file_lock(file.mutex);
+    for (PageNumber page = vma.range.first; page < vma.range.end; ++page) {
+      FolioId id = m_.cache.Find(file, vma.IndexOf(page));
+      Pte& pte = mm.page_table.Ensure(page);
+      if (id == FolioId::kNone || pte != 0) continue;
+      m_.cache.Map(slot, id);
+      pte = MakePte(id, kPteAccessed);
+    }
+  });
+}
+
+}  // namespace memcgd::core

@@ -1,0 +1,475 @@
+#include "core/batch_run.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/node_cut.h"
+
+namespace memcgd::core {
+namespace {
+
+// The control events: each stands at a cut.
+template <typename Body>
+inline constexpr bool kAtCut =
+    std::is_same_v<Body, wide::Mark> || std::is_same_v<Body, wide::CgroupCreate> ||
+    std::is_same_v<Body, wide::CgroupRemove> || std::is_same_v<Body, wide::CgroupAttach> ||
+    std::is_same_v<Body, wide::SetKnob> || std::is_same_v<Body, wide::SetOvercommit> ||
+    std::is_same_v<Body, wide::BaselineProcess> || std::is_same_v<Body, wide::BaselineCached>;
+
+}  // namespace
+
+void BatchRun::Run() ABSL_NO_THREAD_SAFETY_ANALYSIS {  // the cut is let go of and taken again at control events
+  node_.cut_->lock.LockShared();
+  size_t next_wide = 0;
+  for (size_t i = 0; i <= batch_.events.size(); ++i) {
+    position_ = static_cast<uint32_t>(i);
+    for (; next_wide < batch_.wide.size() && batch_.wide[next_wide].position <= i; ++next_wide) {
+      ApplyWide(batch_.wide[next_wide]);
+    }
+    if (i == batch_.events.size()) break;
+    const Event& event = batch_.events[i];
+    if (slot_ == nullptr || slot_->cpu != event.cpu()) EnterCpu(event.cpu());
+    ++result_.events[static_cast<size_t>(event.kind())];
+    Outcome outcome = Apply(event);
+    if (unknown_thread_ && outcome == Outcome::kOk) outcome = Outcome::kUnknownThread;
+    unknown_thread_ = false;
+    Note(outcome);
+  }
+  LeaveCpu();
+  int64_t last_ns = batch_.base_time_ns;
+  if (!batch_.events.empty()) last_ns += int64_t{1000} * batch_.events.back().time_us();
+  int64_t seen = m_.time_ns.load(std::memory_order_relaxed);
+  while (last_ns > seen && !m_.time_ns.compare_exchange_weak(seen, last_ns, std::memory_order_relaxed)) {
+  }
+  node_.cut_->lock.UnlockShared();
+}
+
+void BatchRun::EnterCpu(uint32_t cpu) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  LeaveCpu();
+  slot_ = m_.cpus[cpu].get();
+  slot_->lock.Lock();
+}
+
+void BatchRun::LeaveCpu() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  if (slot_ == nullptr) return;
+  m_.charges.FlushUncharge(*slot_);
+  slot_->lock.Unlock();
+  slot_ = nullptr;
+}
+
+void BatchRun::Note(Outcome outcome, std::string detail) {
+  ++result_.outcomes[static_cast<size_t>(outcome)];
+  if (!detail.empty() && result_.notables.size() < BatchResult::kMaxNotables) {
+    result_.notables.push_back({position_, outcome, std::move(detail)});
+  }
+}
+
+Thread& BatchRun::ThreadOf(uint32_t tid) {
+  Thread* thread = node_.processes_->Find(tid);
+  if (thread != nullptr) return *thread;
+  unknown_thread_ = true;
+  return node_.processes_->FindOrCreate(tid, tid);
+}
+
+Outcome BatchRun::Apply(const Event& event) {
+  switch (event.kind()) {
+    case EventKind::kFault: {
+      Thread& thread = ThreadOf(event.tid());
+      FaultHints hints = std::exchange(thread.hints, FaultHints{});
+      return node_.faults_->Handle(*slot_, node_.processes_->MmOf(thread), hints, event.address(), event.error_code());
+    }
+    case EventKind::kFileFault:
+      return FileFault(ThreadOf(event.tid()), stream_.File(event.file()), event.index());
+    case EventKind::kMapPages: {
+      FaultHints& hints = ThreadOf(event.tid()).hints;
+      hints.map_file = stream_.File(event.file());
+      hints.map_first = event.index();
+      hints.map_end = event.index() + event.extra() + 1;
+      hints.fault_major = false;
+      return Outcome::kOk;
+    }
+    case EventKind::kInstruction:
+      ThreadOf(event.tid()).hints.instruction = event.address() >> m_.page_shift;
+      return Outcome::kOk;
+    case EventKind::kFileAdd:
+      return FileAdd(event.tid(), stream_.File(event.file()), event.index(), event.extra());
+    case EventKind::kFileDelete:
+      return FileDelete(event.tid(), stream_.File(event.file()), event.index(), event.extra());
+    case EventKind::kFileRead:
+      return FileRead(event.tid(), stream_.File(event.file()), event.index(), event.index() + event.extra());
+    case EventKind::kFileWrite:
+      return Outcome::kOk;  // its pages' additions and dirtying are events of their own
+    case EventKind::kFileDirty:
+      return FileDirty(stream_.File(event.file()), event.index());
+    case EventKind::kReadahead:
+      return Readahead(stream_.File(event.file()), event.index());
+    case EventKind::kMmapAnon: {
+      wide::Mmap map;
+      map.address = event.page_number() << m_.page_shift;
+      map.length = event.pages() << m_.page_shift;
+      map.prot = kProtRead | kProtWrite;
+      map.flags = kMapPrivate | kMapAnonymous;
+      return node_.spaces_->Mmap(*slot_, MmOf(event.tid()), map, FileId::kNone);
+    }
+    case EventKind::kMunmap:
+      return node_.spaces_->Munmap(*slot_, MmOf(event.tid()), {event.page_number(), event.page_number() + event.pages()});
+    case EventKind::kDontNeed:
+      return node_.spaces_->Madvise(*slot_, MmOf(event.tid()),
+                                    {event.page_number(), event.page_number() + event.pages()}, kMadvDontNeed);
+    case EventKind::kBrk:
+      return node_.spaces_->Brk(*slot_, MmOf(event.tid()), event.address());
+    case EventKind::kAccess:
+      node_.faults_->Access(MmOf(event.tid()), event.address());
+      return Outcome::kOk;
+    case EventKind::kInvalid:
+      break;
+  }
+  CheckFailed("a checked event", __FILE__, __LINE__);
+}
+
+// filemap_fault(): a page that is not in the cache makes it major, once: the retry finds it.
+Outcome BatchRun::FileFault(Thread& thread, FileId id, PageIndex index) {
+  FaultHints& hints = thread.hints;
+  hints.fault_file = id;
+  hints.fault_index = index;
+  hints.fault_major = hints.fault_unseen = false;
+  File& file = m_.files.Get(id);
+  Locked lock(file.mutex);
+  FolioId page = m_.cache.Find(file, index);
+  if (page != FolioId::kNone) {
+    m_.arena.Get(m_.arena.HeadOf(page)).Clear(kFolioReadahead);
+  } else if (m_.cache.NeverSeen(file, index)) {
+    hints.fault_unseen = true;
+  } else if (!file.shmem) {
+    hints.fault_major = true;
+    m_.charges.ModStat(*slot_, node_.processes_->MmOf(thread).memcg.load(std::memory_order_relaxed), Stat::kPgmajfault, 1);
+  }
+  return Outcome::kOk;
+}
+
+Outcome BatchRun::FileAdd(uint32_t tid, FileId id, PageIndex index, uint32_t order) {
+  // A task that nobody saw (a kernel thread) charges the root.
+  Thread* thread = tid == 0 ? nullptr : node_.processes_->Find(tid);
+  MemcgId memcg = MemcgId::kRoot;
+  if (thread != nullptr) {
+    memcg = node_.processes_->MmOf(*thread).memcg.load(std::memory_order_relaxed);
+    FaultHints& hints = thread->hints;
+    if (hints.fault_unseen && hints.fault_file == id && hints.fault_index >= index &&
+        hints.fault_index < index + (PageIndex{1} << order)) {
+      hints.fault_unseen = false;
+      hints.fault_major = true;
+      m_.charges.ModStat(*slot_, memcg, Stat::kPgmajfault, 1);
+    }
+  }
+  File& file = m_.files.Get(id);
+  Locked lock(file.mutex);
+  return m_.cache.Add(*slot_, file, index, order, memcg) ? Outcome::kOk : Outcome::kCacheMismatch;
+}
+
+Outcome BatchRun::FileDelete(uint32_t tid, FileId id, PageIndex index, uint32_t order) {
+  Thread* thread = tid == 0 ? nullptr : node_.processes_->Find(tid);
+  MemcgId evictor = MemcgId::kNone;
+  if (thread != nullptr) {
+    if (thread->in_reclaim) evictor = node_.processes_->MmOf(*thread).memcg.load(std::memory_order_relaxed);
+    m_.lru.Drain(*slot_);  // folio_batch_release() of truncation, lru_add_drain() of reclaim
+  }
+  File& file = m_.files.Get(id);
+  Locked lock(file.mutex);
+  bool unseen = m_.cache.NeverSeen(file, index);
+  // A page from before the stream goes: nothing of it was counted.
+  return m_.cache.Delete(*slot_, file, index, order, evictor) || unseen ? Outcome::kOk : Outcome::kCacheMismatch;
+}
+
+Outcome BatchRun::FileRead(uint32_t tid, FileId id, PageIndex first, PageIndex last) {
+  Thread* thread = tid == 0 ? nullptr : node_.processes_->Find(tid);
+  ReadPosition unknown;
+  ReadPosition* position = &unknown;
+  if (thread != nullptr) {
+    auto known = std::find_if(thread->reads.begin(), thread->reads.end(),
+                              [id](const ReadPosition& read) { return read.file == id; });
+    if (known == thread->reads.end()) {
+      known = thread->reads.begin() + thread->next_read;
+      thread->next_read = static_cast<uint8_t>((thread->next_read + 1) % thread->reads.size());
+    }
+    position = &*known;
+  }
+  File& file = m_.files.Get(id);
+  Locked lock(file.mutex);
+  m_.cache.Read(*slot_, file, first, last, *position);
+  return Outcome::kOk;
+}
+
+Outcome BatchRun::FileDirty(FileId id, PageIndex index) {
+  File& file = m_.files.Get(id);
+  Locked lock(file.mutex);
+  FolioId page = m_.cache.Find(file, index);
+  if (page == FolioId::kNone) return Outcome::kOk;  // from before the stream: not counted
+  m_.cache.MarkDirty(*slot_, m_.arena.HeadOf(page));
+  return Outcome::kOk;
+}
+
+Outcome BatchRun::Readahead(FileId id, PageIndex index) {
+  File& file = m_.files.Get(id);
+  Locked lock(file.mutex);
+  FolioId page = m_.cache.Find(file, index);
+  if (page != FolioId::kNone) m_.arena.Get(m_.arena.HeadOf(page)).Set(kFolioReadahead);
+  return Outcome::kOk;
+}
+
+void BatchRun::ApplyWide(const WideEvent& wide) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  ++result_.wide_events;
+  std::visit(
+      [&]<typename Body>(const Body& body) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        if constexpr (kAtCut<Body>) {
+          LeaveCpu();
+          node_.cut_->lock.UnlockShared();
+          node_.cut_->lock.Lock();
+          EnterCpu(wide.cpu);
+        } else if (slot_ == nullptr || slot_->cpu != wide.cpu) {
+          EnterCpu(wide.cpu);
+        }
+        Outcome outcome = Wide(wide, body);
+        if (unknown_thread_ && outcome == Outcome::kOk) outcome = Outcome::kUnknownThread;
+        unknown_thread_ = false;
+        ++result_.outcomes[static_cast<size_t>(outcome)];
+        if constexpr (kAtCut<Body>) {
+          LeaveCpu();
+          node_.FreeDyingAtCut();
+          node_.cut_->lock.Unlock();
+          node_.cut_->lock.LockShared();
+        }
+      },
+      wide.body);
+}
+
+Outcome BatchRun::Wide(const WideEvent&, const wide::DefinePath& define) {
+  stream_.DefinePath(define.path);
+  return Outcome::kOk;
+}
+Outcome BatchRun::Wide(const WideEvent&, const wide::DefineFile& define) {
+  stream_.DefineFile(m_.files.Open(define.dev, define.ino, define.shmem));
+  return Outcome::kOk;
+}
+Outcome BatchRun::Wide(const WideEvent&, const wide::DefineName& define) {
+  stream_.DefineName(define.name);
+  return Outcome::kOk;
+}
+
+Outcome BatchRun::Wide(const WideEvent& wide, const wide::Mmap& map) {
+  return node_.spaces_->Mmap(*slot_, MmOf(wide.tid), map, stream_.File(map.file));
+}
+Outcome BatchRun::Wide(const WideEvent& wide, const wide::Munmap& unmap) {
+  return node_.spaces_->Munmap(*slot_, MmOf(wide.tid), node_.spaces_->RangeOf(unmap.address, unmap.length));
+}
+Outcome BatchRun::Wide(const WideEvent& wide, const wide::Brk& brk) {
+  return node_.spaces_->Brk(*slot_, MmOf(wide.tid), brk.address);
+}
+Outcome BatchRun::Wide(const WideEvent& wide, const wide::Mremap& remap) {
+  return node_.spaces_->Mremap(*slot_, MmOf(wide.tid), remap);
+}
+Outcome BatchRun::Wide(const WideEvent& wide, const wide::Mprotect& protect) {
+  return node_.spaces_->Mprotect(*slot_, MmOf(wide.tid), node_.spaces_->RangeOf(protect.address, protect.length), protect.prot);
+}
+Outcome BatchRun::Wide(const WideEvent& wide, const wide::Madvise& advise) {
+  return node_.spaces_->Madvise(*slot_, MmOf(wide.tid), node_.spaces_->RangeOf(advise.address, advise.length), advise.advice);
+}
+
+namespace {
+// Address 0 and length 0: all of it.
+PageRange LockRange(const AddressSpaces& spaces, uint64_t address, uint64_t length) {
+  return address == 0 && length == 0 ? spaces.RangeOf(0, kMaxAddress + 1) : spaces.RangeOf(address, length);
+}
+}  // namespace
+
+Outcome BatchRun::Wide(const WideEvent& wide, const wide::Mlock& lock) {
+  return node_.spaces_->Mlock(*slot_, MmOf(wide.tid), LockRange(*node_.spaces_, lock.address, lock.length), lock.on_fault);
+}
+Outcome BatchRun::Wide(const WideEvent& wide, const wide::Munlock& unlock) {
+  return node_.spaces_->Munlock(*slot_, MmOf(wide.tid), LockRange(*node_.spaces_, unlock.address, unlock.length));
+}
+
+Outcome BatchRun::Wide(const WideEvent& wide, const wide::Clone& clone) {
+  ThreadOf(wide.tid);
+  return node_.processes_->Clone(*slot_, wide.tid, clone);
+}
+Outcome BatchRun::Wide(const WideEvent& wide, const wide::Exec& exec) {
+  node_.processes_->Exec(*slot_, ThreadOf(wide.tid), stream_.Name(exec.name));
+  return Outcome::kOk;
+}
+Outcome BatchRun::Wide(const WideEvent& wide, const wide::ExecArguments& arguments) {
+  node_.processes_->ExecArguments(*slot_, ThreadOf(wide.tid), std::max(arguments.pages, 1u));
+  return Outcome::kOk;
+}
+Outcome BatchRun::Wide(const WideEvent& wide, const wide::Exit& exit) {
+  Thread* thread = node_.processes_->Find(wide.tid);
+  if (thread == nullptr) return Outcome::kUnknownThread;
+  node_.processes_->Exit(*slot_, *thread, exit.group_dead);
+  return Outcome::kOk;
+}
+Outcome BatchRun::Wide(const WideEvent& wide, const wide::ExitMmap&) {
+  Thread* thread = node_.processes_->Find(wide.tid);
+  if (thread == nullptr) return Outcome::kUnknownThread;
+  node_.processes_->ExitMmap(*slot_, *thread);
+  return Outcome::kOk;
+}
+Outcome BatchRun::Wide(const WideEvent& wide, const wide::Comm& comm) {
+  node_.processes_->SetComm(ThreadOf(wide.tid), stream_.Name(comm.name));
+  return Outcome::kOk;
+}
+
+Outcome BatchRun::Wide(const WideEvent& wide, const wide::FileRange& range) {
+  FileId file = stream_.File(range.file);
+  switch (range.op) {
+    case EventKind::kFileAdd:
+    case EventKind::kFileDelete: {
+      PageIndex step = PageIndex{1} << range.order;
+      Outcome outcome = Outcome::kOk;
+      for (PageIndex index = range.index; index < range.index + std::max(range.count, step); index += step) {
+        Outcome one = range.op == EventKind::kFileAdd ? FileAdd(wide.tid, file, index, range.order)
+                                                      : FileDelete(wide.tid, file, index, range.order);
+        if (one != Outcome::kOk) outcome = one;
+      }
+      return outcome;
+    }
+    case EventKind::kFileFault:
+      return FileFault(ThreadOf(wide.tid), file, range.index);
+    case EventKind::kMapPages: {
+      FaultHints& hints = ThreadOf(wide.tid).hints;
+      hints.map_file = file;
+      hints.map_first = range.index;
+      hints.map_end = range.index + range.count;
+      hints.fault_major = false;
+      return Outcome::kOk;
+    }
+    case EventKind::kFileRead:
+      return FileRead(wide.tid, file, range.index, range.index + range.count - 1);
+    case EventKind::kFileDirty:
+      for (uint64_t i = 0; i < range.count; ++i) FileDirty(file, range.index + i);
+      return Outcome::kOk;
+    default:
+      return Outcome::kOk;
+  }
+}
+
+Outcome BatchRun::Wide(const WideEvent& wide, const wide::ReclaimBegin&) {
+  ThreadOf(wide.tid).in_reclaim = true;
+  m_.lru.Drain(*slot_);
+  return Outcome::kOk;
+}
+Outcome BatchRun::Wide(const WideEvent& wide, const wide::ReclaimEnd&) {
+  ThreadOf(wide.tid).in_reclaim = false;
+  return Outcome::kOk;
+}
+Outcome BatchRun::Wide(const WideEvent&, const wide::MarkVictim& victim) {
+  Thread* thread = node_.processes_->Find(victim.victim_tid);
+  if (thread == nullptr) return Outcome::kUnknownThread;
+  Memcg& memcg = m_.tree.Get(node_.processes_->ProcessOf(*thread).memcg.load(std::memory_order_relaxed));
+  // The trace does not say which limit was breached: the nearest one above the victim that is set, else its own.
+  Memcg* breached = &memcg;
+  while (breached->memory.max_pages() == PageCounter::kMax && breached->parent != nullptr) breached = breached->parent;
+  if (breached->parent == nullptr) breached = &memcg;
+  breached->CountEvent(MemcgEvent::kOom);
+  memcg.CountEvent(MemcgEvent::kOomKill);
+  return Outcome::kOk;
+}
+
+Outcome BatchRun::Wide(const WideEvent& wide, const wide::BaselineArea& area) {
+  return node_.spaces_->Mmap(*slot_, MmOf(wide.tid), area.area, stream_.File(area.area.file));
+}
+Outcome BatchRun::Wide(const WideEvent& wide, const wide::BaselinePresent& present) {
+  node_.spaces_->AddPresent(*slot_, MmOf(wide.tid),
+                            node_.spaces_->RangeOf(present.address, present.pages << m_.page_shift), present.anonymous);
+  return Outcome::kOk;
+}
+
+// ---- at a cut
+
+Outcome BatchRun::Wide(const WideEvent&, const wide::Mark& mark) {
+  result_.marks.push_back(node_.ReadAllAtCut(mark.id));
+  return Outcome::kOk;
+}
+
+namespace {
+Outcome OutcomeOf(const absl::Status& status) {
+  if (status.ok()) return Outcome::kOk;
+  return absl::IsInvalidArgument(status) ? Outcome::kInvalid : Outcome::kNoCgroup;
+}
+}  // namespace
+
+Outcome BatchRun::Wide(const WideEvent&, const wide::CgroupCreate& create) {
+  absl::Status status = node_.CreateCgroupAtCut(stream_.Path(create.path), true);
+  if (!status.ok() && result_.notables.size() < BatchResult::kMaxNotables) {
+    result_.notables.push_back({position_, OutcomeOf(status), std::string(status.message())});
+  }
+  return OutcomeOf(status);
+}
+Outcome BatchRun::Wide(const WideEvent&, const wide::CgroupRemove& remove) {
+  absl::Status status = node_.RemoveCgroupAtCut(stream_.Path(remove.path), true);
+  if (!status.ok() && result_.notables.size() < BatchResult::kMaxNotables) {
+    result_.notables.push_back({position_, OutcomeOf(status), std::string(status.message())});
+  }
+  return OutcomeOf(status);
+}
+Outcome BatchRun::Wide(const WideEvent&, const wide::CgroupAttach& attach) {
+  Memcg* memcg = m_.tree.Find(stream_.Path(attach.path));
+  if (memcg == nullptr) {
+    result_.notables.push_back({position_, Outcome::kNoCgroup, absl::StrCat("no cgroup ", stream_.Path(attach.path))});
+    return Outcome::kNoCgroup;
+  }
+  node_.processes_->Attach(ThreadOf(attach.moved_tid), *memcg);
+  return Outcome::kOk;
+}
+Outcome BatchRun::Wide(const WideEvent&, const wide::SetKnob& set) {
+  absl::Status status = node_.SetKnobsAtCut(stream_.Path(set.path), {{set.knob, set.value}});
+  if (!status.ok() && result_.notables.size() < BatchResult::kMaxNotables) {
+    result_.notables.push_back({position_, OutcomeOf(status), std::string(status.message())});
+  }
+  return OutcomeOf(status);
+}
+Outcome BatchRun::Wide(const WideEvent&, const wide::SetOvercommit& set) {
+  CommitAccount::Policy policy = m_.commit.policy();
+  policy.mode = set.policy;
+  if (set.kbytes != 0 || set.ratio_percent != 0) {  // setting one of the two zeroes the other
+    policy.kbytes = set.kbytes;
+    policy.ratio_percent = set.kbytes != 0 ? 0 : set.ratio_percent;
+  }
+  m_.commit.SetPolicy(policy);
+  m_.config.overcommit = policy.mode;
+  m_.config.overcommit_ratio = policy.ratio_percent;
+  m_.config.overcommit_kbytes = policy.kbytes;
+  return Outcome::kOk;
+}
+
+Outcome BatchRun::Wide(const WideEvent& wide, const wide::BaselineProcess& process) {
+  bool is_new = node_.processes_->Find(wide.tid) == nullptr;
+  Thread& thread = node_.processes_->FindOrCreate(wide.tid, process.tgid);
+  if (!is_new) return Outcome::kOk;
+  if (process.name != 0) node_.processes_->SetComm(thread, stream_.Name(process.name));
+  if (process.cgroup == 0) return Outcome::kOk;
+  Memcg* memcg = m_.tree.Find(stream_.Path(process.cgroup));
+  if (memcg == nullptr) return Outcome::kNoCgroup;
+  node_.processes_->Attach(thread, *memcg);
+  return Outcome::kOk;
+}
+
+Outcome BatchRun::Wide(const WideEvent&, const wide::BaselineCached& cached) {
+  MemcgId memcg = MemcgId::kRoot;
+  if (cached.cgroup != 0) {
+    Memcg* found = m_.tree.Find(stream_.Path(cached.cgroup));
+    if (found == nullptr) return Outcome::kNoCgroup;
+    memcg = found->id;
+  }
+  File& file = m_.files.Get(stream_.File(cached.file));
+  Locked lock(file.mutex);
+  for (PageIndex index = cached.index; index < cached.index + cached.pages; ++index) {
+    if (m_.cache.Find(file, index) != FolioId::kNone) continue;
+    m_.cache.Add(*slot_, file, index, 0, memcg);
+    FolioId page = m_.cache.Find(file, index);
+    if (cached.active) m_.arena.Get(page).Set(kFolioActive);
+    if (cached.dirty) m_.cache.MarkDirty(*slot_, page);
+  }
+  return Outcome::kOk;
+}
+
+}  // namespace memcgd::core

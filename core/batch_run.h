@@ -1,0 +1,89 @@
+// Applies one batch to a node, event by event.
+//
+// The CPU's slot is taken once for a run of events of that CPU.  Control events (cgroups, knobs, policy, marks)
+// stand at a cut: the run lets go of everything, takes the cut alone, and goes on.
+//
+// Thread safety: one thread; the locks as said in mutex.h.
+#ifndef MEMCGD_CORE_BATCH_RUN_H_
+#define MEMCGD_CORE_BATCH_RUN_H_
+
+#include "core/address_space.h"
+#include "core/event_stream.h"
+#include "core/fault.h"
+#include "core/machine.h"
+#include "core/node.h"
+#include "core/process.h"
+
+namespace memcgd::core {
+
+class BatchRun {
+ public:
+  BatchRun(Node& node, EventStream& stream, const Batch& batch, BatchResult& result)
+      : node_(node), m_(*node.machine_), stream_(stream), batch_(batch), result_(result) {}
+
+  // The batch was checked.
+  void Run();
+
+ private:
+  void EnterCpu(uint32_t cpu);
+  void LeaveCpu();
+  void Note(Outcome outcome, std::string detail = "");
+  Outcome Apply(const Event& event);
+  void ApplyWide(const WideEvent& wide);
+  Thread& ThreadOf(uint32_t tid);
+  Outcome FileFault(Thread& thread, FileId id, PageIndex index);
+  Outcome FileAdd(uint32_t tid, FileId id, PageIndex index, uint32_t order);
+  Outcome FileDelete(uint32_t tid, FileId id, PageIndex index, uint32_t order);
+  Outcome FileRead(uint32_t tid, FileId id, PageIndex first, PageIndex last);
+  Outcome FileDirty(FileId id, PageIndex index);
+  Outcome Readahead(FileId id, PageIndex index);
+
+  // Events that need no cut.
+  Outcome Wide(const WideEvent& wide, const wide::DefinePath& define);
+  Outcome Wide(const WideEvent& wide, const wide::DefineFile& define);
+  Outcome Wide(const WideEvent& wide, const wide::DefineName& define);
+  Outcome Wide(const WideEvent& wide, const wide::Mmap& map);
+  Outcome Wide(const WideEvent& wide, const wide::Munmap& unmap);
+  Outcome Wide(const WideEvent& wide, const wide::Brk& brk);
+  Outcome Wide(const WideEvent& wide, const wide::Mremap& remap);
+  Outcome Wide(const WideEvent& wide, const wide::Mprotect& protect);
+  Outcome Wide(const WideEvent& wide, const wide::Madvise& advise);
+  Outcome Wide(const WideEvent& wide, const wide::Mlock& lock);
+  Outcome Wide(const WideEvent& wide, const wide::Munlock& unlock);
+  Outcome Wide(const WideEvent& wide, const wide::Clone& clone);
+  Outcome Wide(const WideEvent& wide, const wide::Exec& exec);
+  Outcome Wide(const WideEvent& wide, const wide::ExecArguments& arguments);
+  Outcome Wide(const WideEvent& wide, const wide::Exit& exit);
+  Outcome Wide(const WideEvent& wide, const wide::ExitMmap&);
+  Outcome Wide(const WideEvent& wide, const wide::Comm& comm);
+  Outcome Wide(const WideEvent& wide, const wide::FileRange& range);
+  Outcome Wide(const WideEvent& wide, const wide::ReclaimBegin&);
+  Outcome Wide(const WideEvent& wide, const wide::ReclaimEnd&);
+  Outcome Wide(const WideEvent& wide, const wide::MarkVictim& victim);
+  Outcome Wide(const WideEvent& wide, const wide::BaselineArea& area);
+  Outcome Wide(const WideEvent& wide, const wide::BaselinePresent& present);
+  // Control events: at a cut.
+  Outcome Wide(const WideEvent& wide, const wide::Mark& mark);
+  Outcome Wide(const WideEvent& wide, const wide::CgroupCreate& create);
+  Outcome Wide(const WideEvent& wide, const wide::CgroupRemove& remove);
+  Outcome Wide(const WideEvent& wide, const wide::CgroupAttach& attach);
+  Outcome Wide(const WideEvent& wide, const wide::SetKnob& set);
+  Outcome Wide(const WideEvent& wide, const wide::SetOvercommit& set);
+  Outcome Wide(const WideEvent& wide, const wide::BaselineProcess& process);
+  Outcome Wide(const WideEvent& wide, const wide::BaselineCached& cached);
+
+  Mm& MmOf(uint32_t tid) { return node_.processes_->MmOf(ThreadOf(tid)); }
+
+  Node& node_;
+  Machine& m_;
+  EventStream& stream_;
+  const Batch& batch_;
+  BatchResult& result_;
+  CpuSlot* slot_ = nullptr;
+  uint32_t position_ = 0;
+  bool unknown_thread_ = false;  // the event at hand met one
+};
+
+}  // namespace memcgd::core
+
+#endif  // MEMCGD_CORE_BATCH_RUN_H_

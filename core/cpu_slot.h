@@ -1,0 +1,50 @@
+// What a modelled CPU keeps to itself: its stock of charges, its pending statistics, its batches of folios on
+// their way to a list, its free page descriptors.
+//
+// Thread safety: everything under `lock`, which is taken once for a run of events of one CPU.
+#ifndef MEMCGD_CORE_CPU_SLOT_H_
+#define MEMCGD_CORE_CPU_SLOT_H_
+
+#include <array>
+#include <cstdint>
+#include <random>
+
+#include "core/folio.h"
+#include "core/lruvec.h"
+#include "core/memcg_stats.h"
+#include "core/mutex.h"
+#include "core/units.h"
+
+namespace memcgd::core {
+
+// Charges taken ahead of need.  Kernel counterpart: struct memcg_stock_pcp, seven slots.
+struct Stock {
+  static constexpr uint32_t kSlots = 7;
+  static constexpr uint32_t kBatch = 64;
+  struct Slot {
+    MemcgId memcg = MemcgId::kNone;
+    uint32_t pages = 0;
+  };
+  std::array<Slot, kSlots> slots;
+};
+
+struct alignas(64) CpuSlot {
+  Mutex lock;
+  uint32_t cpu = 0;  // constant
+
+  Stock stock;
+  CpuStats stats;
+  FolioCache folios;
+  FolioBatch lru_add;
+  FolioBatch lru_activate;
+  FolioBatch lru_lazyfree;
+  // Uncharges of one cgroup, gathered until another's comes or the event ends (struct uncharge_gather).
+  MemcgId uncharge_memcg = MemcgId::kNone;
+  uint32_t uncharge_pages = 0;
+  // Chooses the stock slot to evict; part of the state, so that one stream is deterministic.
+  std::minstd_rand random;
+};
+
+}  // namespace memcgd::core
+
+#endif  // MEMCGD_CORE_CPU_SLOT_H_

@@ -1,0 +1,304 @@
+#include "core/fault.h"
+
+#include <algorithm>
+
+namespace memcgd::core {
+namespace {
+
+// The stack lies above mmap_base, which lies at most this gap below it; the interpreter lies just below mmap_base.
+constexpr PageNumber kStackGapPages = 16384;
+// vvar and vdso lie within so many pages below the code that reads them.
+constexpr PageNumber kSpecialReachPages = 64;
+// Above it are the areas that the kernel places; below it the program and its heap.
+constexpr PageNumber kTopDownPages = uint64_t{0x700000000000} >> 12;
+constexpr uint64_t kFaultAroundPages = 16;
+
+}  // namespace
+
+Outcome Faults::Handle(CpuSlot& slot, Mm& mm, const FaultHints& hints, uint64_t address, uint32_t error_code) {
+  // A miss drops the locks and is retried; the retry finds the page and says so.  None came: the thread was
+  // killed, and handle_mm_fault never completed.
+  if (hints.fault_major) return Outcome::kOk;
+  Locked lock(mm.mutex);
+  m_.charges.ModStat(slot, mm.memcg.load(std::memory_order_relaxed), Stat::kPgfault, 1);
+  PageNumber page = address >> m_.page_shift;
+  if ((error_code & kFaultFetch) != 0 && mm.entry == 0) mm.entry = page;
+  Fault fault{slot, mm, hints, page, error_code, mm.vmas.Find(page)};
+  Pte& pte = mm.page_table.Ensure(page);
+  if (Present(pte, slot)) return fault.write() ? WriteProtect(fault, pte) : Outcome::kOk;
+  if ((error_code & kFaultProtection) != 0) return fault.write() ? WriteUnseen(fault, pte) : Outcome::kOk;
+  if (hints.file_backed()) return MapFile(fault);
+  if (fault.shared()) return MapShmem(fault);
+  if (IsSpecialMapping(fault)) {
+    pte = kPteSpecial;
+    return Outcome::kOk;
+  }
+  return MapAnonymous(fault);
+}
+
+// do_wp_page(): a page of the cache or of others is copied, one's own is used on.
+Outcome Faults::WriteProtect(const Fault& fault, Pte& pte) {
+  if (fault.shared()) {
+    pte |= kPteWritable;
+    return Outcome::kOk;
+  }
+  FolioId page = PteFolio(pte);
+  Folio& folio = m_.arena.Get(page);
+  if (Raw(page) > Raw(FolioId::kZeroPage) && folio.anon()) {
+    if (!folio.Has(kFolioLru)) m_.lru.Drain(fault.slot);  // wp_can_reuse_anon_folio(): the batch's reference must go
+    if (folio.mapcount() == 1) {
+      pte |= kPteWritable;
+      return Outcome::kOk;
+    }
+  }
+  SetAnonymous(fault, pte);
+  return Outcome::kOk;
+}
+
+// A write to a page that is present and that no event told of: a page of the file, or one from before the stream;
+// or, in the stack after a fork, the arguments that exec wrote.
+Outcome Faults::WriteUnseen(const Fault& fault, Pte& pte) {
+  if (fault.shared()) return Outcome::kOk;
+  if (IsStack(fault) && !fault.mm.unbound.empty()) {
+    FolioId page = fault.mm.unbound.back();
+    fault.mm.unbound.pop_back();
+    pte = MakePte(page, kPteAccessed);
+    return WriteProtect(fault, pte);
+  }
+  SetAnonymous(fault, pte);
+  return fault.vma == nullptr && fault.mm.implied.empty() ? Outcome::kUnseenPage : Outcome::kOk;
+}
+
+// do_cow_fault(), do_read_fault(), do_shared_fault()
+Outcome Faults::MapFile(const Fault& fault) {
+  const FaultHints& hints = fault.hints;
+  FileId file = hints.fault_file != FileId::kNone ? hints.fault_file : hints.map_file;
+  if (fault.vma != nullptr && fault.vma->file != file && !fault.vma->anonymous()) {
+    if (fault.vma->file != FileId::kNone) BindShmem(fault, file);
+    fault.vma->file = file;
+  }
+  if (fault.vma == nullptr && hints.fault_file != FileId::kNone) {
+    Imply(fault.mm, file, static_cast<int64_t>(fault.page - hints.fault_index));
+  }
+  if (fault.write() && !fault.shared()) {
+    SetAnonymous(fault, fault.mm.page_table.Ensure(fault.page));
+    if (fault.vma == nullptr && hints.fault_file != FileId::kNone) {
+      Imply(fault.mm, file, static_cast<int64_t>(fault.page - hints.fault_index)).has_anon_vma = true;
+    }
+    return Outcome::kOk;
+  }
+  if (hints.map_file != FileId::kNone) MapAround(fault);
+  if (hints.fault_file != FileId::kNone) MapFolio(fault, m_.files.Get(hints.fault_file), hints.fault_index);
+  return Outcome::kOk;
+}
+
+// filemap_map_pages(): what is cached around the fault and not marked for readahead is mapped with it.
+void Faults::MapAround(const Fault& fault) {
+  const FaultHints& hints = fault.hints;
+  int64_t delta = DeltaOf(fault, hints.map_file, hints.map_first, hints.map_end);
+  File& file = m_.files.Get(hints.map_file);
+  Locked lock(file.mutex);
+  MemcgId memcg = fault.mm.memcg.load(std::memory_order_relaxed);
+  for (PageIndex index = hints.map_first; index < hints.map_end; ++index) {
+    FolioId page = m_.cache.Find(file, index);
+    if (page == FolioId::kNone && file.shmem && m_.cache.NeverSeen(file, index)) {
+      m_.cache.Add(fault.slot, file, index, 0, memcg);  // a write(2) to tmpfs leaves no event; being mapped does
+      page = m_.cache.Find(file, index);
+    }
+    if (page == FolioId::kNone || m_.arena.Get(m_.arena.HeadOf(page)).Has(kFolioReadahead)) continue;
+    Pte& pte = fault.mm.page_table.Ensure(index + static_cast<uint64_t>(delta));
+    if (Present(pte, fault.slot)) continue;
+    m_.cache.Map(fault.slot, page);
+    pte = MakePte(page, kPteAccessed);
+  }
+}
+
+// finish_fault(): the page that was asked for, and of a large folio all that the area shows.
+void Faults::MapFolio(const Fault& fault, File& file, PageIndex index) {
+  Locked lock(file.mutex);
+  FolioId wanted = m_.cache.Find(file, index);
+  if (wanted == FolioId::kNone) return;
+  FolioId head = m_.arena.HeadOf(wanted);
+  uint32_t first = m_.arena.Get(head).index;
+  for (uint32_t i = 0; i < m_.arena.Get(head).pages(); ++i) {
+    PageNumber at = fault.page + first + i - index;
+    if (at != fault.page && fault.vma != nullptr && (at < fault.vma->range.first || at >= fault.vma->range.end)) continue;
+    Pte& pte = fault.mm.page_table.Ensure(at);
+    if (Present(pte, fault.slot)) continue;
+    FolioId page{Raw(head) + i};
+    m_.cache.Map(fault.slot, page);
+    pte = MakePte(page, kPteAccessed | (fault.shared() ? kPteWritable : 0));
+  }
+}
+
+// shmem_fault(): a page of the object, made where it is not there yet.
+Outcome Faults::MapShmem(const Fault& fault) {
+  Vma& vma = *fault.vma;
+  if (vma.file == FileId::kNone) StandIn(vma);
+  File& file = m_.files.Get(vma.file);
+  if (!file.shmem) return Outcome::kOk;  // another thread's fault was there first
+  PageIndex index = vma.IndexOf(fault.page);
+  Locked lock(file.mutex);
+  FolioId page = m_.cache.Find(file, index);
+  if (page == FolioId::kNone) {
+    m_.cache.Add(fault.slot, file, index, 0, fault.mm.memcg.load(std::memory_order_relaxed));
+    page = m_.cache.Find(file, index);
+  }
+  m_.cache.Map(fault.slot, page);
+  fault.mm.page_table.Ensure(fault.page) = MakePte(page, kPteAccessed | kPteWritable);
+  return Outcome::kOk;
+}
+
+// A tmpfs file that no event has named yet.
+void Faults::StandIn(Vma& vma) {
+  vma.file = m_.files.CreateAnonymous();
+  File& file = m_.files.Get(vma.file);
+  Locked lock(file.mutex);
+  file.area_pages = static_cast<int64_t>(vma.range.pages());
+}
+
+// do_anonymous_page()
+Outcome Faults::MapAnonymous(const Fault& fault) {
+  Pte& pte = fault.mm.page_table.Ensure(fault.page);
+  if (!fault.write() && m_.config.zero_page) {
+    pte = MakePte(FolioId::kZeroPage, kPteAccessed);
+    return Outcome::kOk;
+  }
+  SetAnonymous(fault, pte);
+  return Outcome::kOk;
+}
+
+// vvar and vdso: exec puts them just below the interpreter and no event tells of them; no page of theirs counts.
+// What shows them is a read whose code lies a little above (the interpreter reading the vdso's header, the vdso
+// reading vvar), a fetch that no file backs, or a read far from the program, its stack and the code's own data.
+bool Faults::IsSpecialMapping(const Fault& fault) {
+  if (fault.vma != nullptr || fault.write() || (fault.error_code & kFaultUser) == 0 || fault.mm.predates_stream) {
+    return false;
+  }
+  if ((fault.error_code & kFaultFetch) != 0) return true;
+  if (fault.hints.instruction == 0) return false;
+  int64_t above = static_cast<int64_t>(fault.hints.instruction - fault.page);
+  if (above > 0 && above <= static_cast<int64_t>(kSpecialReachPages)) return true;
+  bool own_data = above <= 0 && above >= -static_cast<int64_t>(kSpecialReachPages);
+  return fault.page >= kTopDownPages && !own_data && !IsStack(fault);
+}
+
+bool Faults::IsStack(const Fault& fault) {
+  return fault.mm.entry != 0 && fault.page >= fault.mm.entry + kStackGapPages;
+}
+
+// How far the file's pages lie above their indices.
+int64_t Faults::DeltaOf(const Fault& fault, FileId file, PageIndex first, PageIndex end) {
+  if (fault.vma != nullptr) return static_cast<int64_t>(fault.vma->range.first - fault.vma->file_index);
+  for (const ImpliedArea& area : fault.mm.implied) {
+    PageIndex index = fault.page - static_cast<uint64_t>(area.delta);
+    if (area.file == file && index >= first && index < end) return area.delta;
+  }
+  // do_fault_around() begins at a multiple of its 16 pages, where the area allows.
+  int64_t delta = static_cast<int64_t>((fault.page & ~(kFaultAroundPages - 1)) - first);
+  Imply(fault.mm, file, delta);
+  return delta;
+}
+
+ImpliedArea& Faults::Imply(Mm& mm, FileId file, int64_t delta) {
+  for (ImpliedArea& area : mm.implied) {
+    if (area.file == file && area.delta == delta) return area;
+  }
+  return mm.implied.emplace_back(ImpliedArea{file, delta, false});
+}
+
+// The area's object got a name: what was made under the stand-in is the file's.
+void Faults::BindShmem(const Fault& fault, FileId id) {
+  if (fault.vma->file == id) return;
+  File& stand_in = m_.files.Get(fault.vma->file);
+  File& file = m_.files.Get(id);
+  if (stand_in.dev != FileTable::kAnonymousDev) return;
+  Locked lock(stand_in.mutex);
+  stand_in.area_pages -= static_cast<int64_t>(fault.vma->range.pages());
+  stand_in.pages.ForEach({0, ~uint64_t{0}}, [&](PageIndex index, uint32_t& entry) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    // Two files' mutexes: the stand-in is this area's alone, so nobody waits for it holding the other.
+    Locked inner(file.mutex);
+    if ((entry & File::kAbsent) == 0 && m_.cache.Find(file, index) == FolioId::kNone) {
+      m_.arena.Get(FolioId{entry}).file = id;
+      file.pages.Ensure(index) = entry;
+      entry = 0;
+    }
+  });
+}
+
+FolioId Faults::NewAnonymous(CpuSlot& slot, Mm& mm, bool locked) {
+  MemcgId memcg = mm.memcg.load(std::memory_order_relaxed);
+  m_.charges.Charge(slot, memcg, 1);
+  FolioId id = m_.arena.Allocate(slot.folios, 0);
+  Folio& folio = m_.arena.Get(id);
+  folio.set_memcg(memcg);
+  folio.Set(kFolioAnon | kFolioSwapBacked | (locked ? kFolioUnevictable | kFolioMlocked : 0));
+  folio.refs.store(Folio::kOneRef | Folio::kOneMapping, std::memory_order_relaxed);
+  m_.charges.ModStat(slot, memcg, Stat::kAnon, 1);
+  m_.charges.ModStat(slot, memcg, Stat::kPgpgin, 1);
+  m_.lru.Add(slot, id);
+  return id;
+}
+
+void Faults::SetAnonymous(const Fault& fault, Pte& pte) {
+  FolioId id = NewAnonymous(fault.slot, fault.mm, fault.vma != nullptr && fault.vma->locked);
+  if (fault.vma != nullptr) fault.vma->has_anon_vma = true;
+  DropPte(fault.slot, pte);
+  pte = MakePte(id, kPteAccessed | kPteWritable);
+}
+
+void Faults::DropPte(CpuSlot& slot, Pte& pte) {
+  if (Raw(PteFolio(pte)) > Raw(FolioId::kZeroPage)) m_.cache.Unmap(slot, PteFolio(pte));
+  pte = 0;
+}
+
+// A tombstone is what the kernel's unmapping would have left: nothing.
+bool Faults::Present(Pte& pte, CpuSlot& slot) {
+  if (pte == 0) return false;
+  if (Raw(PteFolio(pte)) <= Raw(FolioId::kZeroPage) || !m_.arena.Get(PteFolio(pte)).dead()) return true;
+  DropPte(slot, pte);
+  return false;
+}
+
+void Faults::Access(Mm& mm, uint64_t address) {
+  Locked lock(mm.mutex);
+  Pte* pte = mm.page_table.Find(address >> m_.page_shift);
+  if (pte != nullptr && *pte != 0) *pte |= kPteAccessed;
+}
+
+void Faults::Populate(CpuSlot& slot, Mm& mm, PageRange range, bool write) {
+  const FaultHints none;
+  for (PageNumber page = range.first; page < range.end; ++page) {
+    Vma* vma = mm.vmas.Find(page);
+    if (vma == nullptr) continue;
+    Pte& pte = mm.page_table.Ensure(page);
+    if (Present(pte, slot)) continue;
+    Fault fault{slot, mm, none, page, write && (vma->prot & kProtWrite) != 0 ? kFaultWrite : 0, vma};
+    if (vma->shared() && (vma->anonymous() || (vma->file != FileId::kNone && m_.files.Get(vma->file).shmem))) {
+      MapShmem(fault);
+    } else if (vma->anonymous()) {
+      MapAnonymous(fault);
+    } else {
+      continue;  // a file's pages: the hints of the populating call map them
+    }
+    m_.charges.ModStat(slot, mm.memcg.load(std::memory_order_relaxed), Stat::kPgfault, 1);
+  }
+}
+
+void Faults::AddBaselineAnonymous(CpuSlot& slot, Mm& mm, PageRange range) {
+  const FaultHints none;
+  for (PageNumber page = range.first; page < range.end; ++page) {
+    Pte& pte = mm.page_table.Ensure(page);
+    if (!Present(pte, slot)) SetAnonymous({slot, mm, none, page, kFaultWrite, mm.vmas.Find(page)}, pte);
+  }
+}
+
+void Faults::AddArgumentPage(CpuSlot& slot, Mm& mm) {
+  m_.charges.ModStat(slot, mm.memcg.load(std::memory_order_relaxed), Stat::kPgfault, 1);
+  FolioId id = NewAnonymous(slot, mm, false);
+  // get_user_pages touches it for the name, the environment and the arguments: active before it is on a list.
+  m_.arena.Get(id).Set(kFolioActive);
+  mm.unbound.push_back(id);
+}
+
+}  // namespace memcgd::core

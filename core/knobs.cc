@@ -1,0 +1,83 @@
+#include "core/knobs.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "core/page_counter.h"
+
+namespace memcgd::core {
+namespace {
+
+enum class KnobKind : uint8_t { kAmount, kFlag, kSwappiness };
+struct Knob {
+  std::string_view name;
+  KnobKind kind;
+};
+constexpr std::array<Knob, 8> kKnobs = {{{"memory.min", KnobKind::kAmount},
+                                         {"memory.low", KnobKind::kAmount},
+                                         {"memory.high", KnobKind::kAmount},
+                                         {"memory.max", KnobKind::kAmount},
+                                         {"memory.swap.high", KnobKind::kAmount},
+                                         {"memory.swap.max", KnobKind::kAmount},
+                                         {"memory.oom.group", KnobKind::kFlag},
+                                         {"memory.swappiness", KnobKind::kSwappiness}}};
+
+absl::Status Refuse(std::string_view knob, std::string_view value, absl::string_view takes) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(absl::CHexEscape(absl::string_view(knob.data(), knob.size())), " takes ", takes, ", not \"",
+                   absl::CHexEscape(absl::string_view(value.data(), std::min<size_t>(value.size(), 64))), "\""));
+}
+
+bool ParseNumber(std::string_view text, uint64_t* number, std::string_view* rest) {
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *number);
+  *rest = text.substr(static_cast<size_t>(end - text.data()));
+  return error == std::errc() && end != text.data();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> CheckKnob(std::string_view knob, std::string_view value, uint32_t page_size) {
+  auto found = std::find_if(kKnobs.begin(), kKnobs.end(), [&](const Knob& k) { return k.name == knob; });
+  if (found == kKnobs.end()) {
+    std::string names;
+    for (const Knob& k : kKnobs) absl::StrAppend(&names, names.empty() ? "" : ", ", absl::string_view(k.name.data(), k.name.size()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "no knob \"", absl::CHexEscape(absl::string_view(knob.data(), std::min<size_t>(knob.size(), 64))),
+        "\"; there are ", names));
+  }
+  uint64_t number = 0;
+  std::string_view rest;
+  if (found->kind == KnobKind::kFlag) {
+    if (value != "0" && value != "1") return Refuse(knob, value, "0 or 1");
+    return std::string(value);
+  }
+  if (found->kind == KnobKind::kSwappiness) {
+    if (!ParseNumber(value, &number, &rest) || !rest.empty() || number > 200) return Refuse(knob, value, "0 … 200");
+    return absl::StrCat(number);
+  }
+  constexpr absl::string_view kAmount = "\"max\" or bytes with an optional suffix K, M, G, T, P or E";
+  if (value == "max") return std::string("max");
+  if (!ParseNumber(value, &number, &rest) || rest.size() > 1) return Refuse(knob, value, kAmount);
+  if (!rest.empty()) {
+    size_t power = std::string_view("KMGTPE").find(static_cast<char>(rest[0] & ~0x20));
+    if (power == std::string_view::npos) return Refuse(knob, value, kAmount);
+    unsigned shift = 10 * (static_cast<unsigned>(power) + 1);
+    if (number > UINT64_MAX >> shift) return Refuse(knob, value, absl::StrCat(kAmount, ", below 2^63"));
+    number <<= shift;
+  }
+  if (number > INT64_MAX) return Refuse(knob, value, absl::StrCat(kAmount, ", below 2^63"));
+  if (number / page_size >= static_cast<uint64_t>(PageCounter::kMax)) return std::string("max");
+  return absl::StrCat(number / page_size * page_size);
+}
+
+int64_t KnobPages(std::string_view checked, uint32_t page_size) {
+  if (checked == "max") return PageCounter::kMax;
+  uint64_t bytes = 0;
+  std::from_chars(checked.data(), checked.data() + checked.size(), bytes);
+  return static_cast<int64_t>(bytes / page_size);
+}
+
+}  // namespace memcgd::core

@@ -1,0 +1,24 @@
+// The knobs of a cgroup: which there are, what they take.
+#ifndef MEMCGD_CORE_KNOBS_H_
+#define MEMCGD_CORE_KNOBS_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace memcgd::core {
+
+// The value as reading the knob's file would print it ("max", bytes rounded down to pages, or a number), or
+// INVALID_ARGUMENT that names knob, value and what it takes.  Values: "max", or bytes with an optional suffix K, M,
+// G, T, P or E (memory.min, low, high, max, memory.swap.high, memory.swap.max); 0 or 1 (memory.oom.group); 0 … 200
+// (memory.swappiness).
+absl::StatusOr<std::string> CheckKnob(std::string_view knob, std::string_view value, uint32_t page_size);
+
+// Pages of a checked amount; PageCounter::kMax for "max".
+int64_t KnobPages(std::string_view checked, uint32_t page_size);
+
+}  // namespace memcgd::core
+
+#endif  // MEMCGD_CORE_KNOBS_H_

@@ -1,0 +1,71 @@
+// Folios on their way to, on, between and off the LRU lists, and the end of a folio.
+//
+// Kernel counterpart: mm/swap.c (folio_add_lru, folio_mark_accessed, folio_activate, folios_put), and
+// workingset_activation() of mm/workingset.c.
+//
+// Invariants
+//  1. The LRU bit is set only under the lruvec's lock, by whoever has put the folio on a list; whoever clears it
+//     (test-and-clear, before the lock) owns the links until it sets it again.
+//  2. kDead is set before a deletion takes the lock; a push looks for it under the lock.  So a dead folio is on no
+//     list once its deletion has left the lock, or its mover has.
+//
+// Thread safety: by the holder of the CPU's slot.  Takes lruvec locks, one at a time, kept over a run of folios
+// of one cgroup.
+#ifndef MEMCGD_CORE_LRU_H_
+#define MEMCGD_CORE_LRU_H_
+
+#include <span>
+
+#include "core/charge.h"
+#include "core/cpu_slot.h"
+#include "core/folio.h"
+#include "core/memcg_tree.h"
+
+namespace memcgd::core {
+
+class Lru {
+ public:
+  Lru(MemcgTree& tree, FolioArena& arena, Charges& charges) : tree_(tree), arena_(arena), charges_(charges) {}
+
+  // Puts a new folio in the CPU's batch; the batch takes a reference.
+  void Add(CpuSlot& slot, FolioId head);
+  // Moves every batch of the CPU to the lists.
+  void Drain(CpuSlot& slot);
+  // A reference to the page: inactive → referenced → active.
+  void MarkAccessed(CpuSlot& slot, FolioId head);
+  void Activate(CpuSlot& slot, FolioId head);
+  // MADV_FREE: a clean anonymous folio goes to the inactive file list.
+  void MarkLazyFree(CpuSlot& slot, FolioId head);
+  // mlock and munlock: to and from the unevictable list.
+  void SetUnevictable(CpuSlot& slot, FolioId head, bool unevictable);
+  // Drops a reference; the last one ends the folio: off its list, uncharged, freed.
+  void Put(CpuSlot& slot, FolioId head) {
+    uint64_t before = arena_.Get(head).refs.fetch_sub(Folio::kOneRef, std::memory_order_acq_rel);
+    if (Folio::RefsOf(before) == 1) End(slot, head);
+  }
+  // Off its list and uncharged; a tombstone stays as long as page-table entries hold it.
+  void Discharge(CpuSlot& slot, FolioId head);
+  // A folio whose last reference was dropped.
+  void End(CpuSlot& slot, FolioId head);
+
+  // The lruvec's clock ticks, here and at every ancestor (workingset_age_nonresident).
+  void Age(MemcgId memcg, uint32_t pages);
+
+ private:
+  void DrainAdd(CpuSlot& slot);
+  void DrainActivate(CpuSlot& slot);
+  void DrainLazyFree(CpuSlot& slot);
+  // Isolates the folio by its LRU bit, changes flags and puts it on the list that they name.  The cgroup whose
+  // list it is, or kNone: in a batch, isolated by another, or dead.
+  MemcgId Move(CpuSlot& slot, FolioId head, uint32_t set, uint32_t clear);
+  void PutBatch(CpuSlot& slot, FolioBatch& batch);
+  bool BatchHolds(const FolioBatch& batch, FolioId head) const;
+
+  MemcgTree& tree_;
+  FolioArena& arena_;
+  Charges& charges_;
+};
+
+}  // namespace memcgd::core
+
+#endif  // MEMCGD_CORE_LRU_H_

@@ -1,0 +1,55 @@
+#include "core/lruvec.h"
+
+namespace memcgd::core {
+
+LruList LruListOf(uint32_t flags) {
+  if (flags & kFolioUnevictable) return LruList::kUnevictable;
+  bool active = (flags & kFolioActive) != 0;
+  if (flags & kFolioSwapBacked) return active ? LruList::kActiveAnon : LruList::kInactiveAnon;
+  return active ? LruList::kActiveFile : LruList::kInactiveFile;
+}
+
+Stat LruStat(LruList list) {
+  switch (list) {
+    case LruList::kInactiveAnon: return Stat::kInactiveAnon;
+    case LruList::kActiveAnon: return Stat::kActiveAnon;
+    case LruList::kInactiveFile: return Stat::kInactiveFile;
+    case LruList::kActiveFile: return Stat::kActiveFile;
+    case LruList::kUnevictable: return Stat::kUnevictable;
+  }
+  CheckFailed("a list of the lruvec", __FILE__, __LINE__);
+}
+
+void Lruvec::PushFront(FolioArena& arena, LruList which, FolioId id) {
+  List& list = lists[static_cast<size_t>(which)];
+  Folio& folio = arena.Get(id);
+  folio.prev = FolioId::kNone;
+  folio.next = list.head;
+  if (list.head != FolioId::kNone) {
+    arena.Get(list.head).prev = id;
+  } else {
+    list.tail = id;
+  }
+  list.head = id;
+  list.pages += folio.pages();
+}
+
+void Lruvec::Unlink(FolioArena& arena, LruList which, FolioId id) {
+  List& list = lists[static_cast<size_t>(which)];
+  Folio& folio = arena.Get(id);
+  if (folio.prev != FolioId::kNone) {
+    arena.Get(folio.prev).next = folio.next;
+  } else {
+    MEMCG_CHECK(list.head == id);
+    list.head = folio.next;
+  }
+  if (folio.next != FolioId::kNone) {
+    arena.Get(folio.next).prev = folio.prev;
+  } else {
+    MEMCG_CHECK(list.tail == id);
+    list.tail = folio.prev;
+  }
+  list.pages -= folio.pages();
+}
+
+}  // namespace memcgd::core

@@ -1,0 +1,54 @@
+// The LRU lists of one cgroup and their lock.
+//
+// Kernel counterpart: struct lruvec, mm/swap.c.  Adds go through a batch per CPU (31 folios, drained when full
+// and at once for a large folio); so do activations.  A folio in a batch is on no list.
+//
+// Thread safety: lists under `lock`; nonresident_age by anyone.
+#ifndef MEMCGD_CORE_LRUVEC_H_
+#define MEMCGD_CORE_LRUVEC_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "core/folio.h"
+#include "core/memcg_stats.h"
+#include "core/mutex.h"
+
+namespace memcgd::core {
+
+enum class LruList : uint8_t { kInactiveAnon, kActiveAnon, kInactiveFile, kActiveFile, kUnevictable };
+inline constexpr size_t kLruLists = 5;
+
+// The list that a folio with these flags belongs on.
+LruList LruListOf(uint32_t flags);
+// Its statistic.
+Stat LruStat(LruList list);
+
+struct Lruvec {
+  struct List {
+    FolioId head = FolioId::kNone;
+    FolioId tail = FolioId::kNone;
+    int64_t pages = 0;
+  };
+
+  void PushFront(FolioArena& arena, LruList list, FolioId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lock);
+  void Unlink(FolioArena& arena, LruList list, FolioId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lock);
+
+  alignas(64) SpinLock lock;
+  std::array<List, kLruLists> lists ABSL_GUARDED_BY(lock);
+  // Evictions and activations so far; the clock of refault distances (mm/workingset.c).  Relaxed: a clock that
+  // orders nothing.
+  std::atomic<int64_t> nonresident_age{0};
+};
+
+// A CPU's folios on their way to a list (PAGEVEC_SIZE).
+struct FolioBatch {
+  static constexpr uint32_t kSize = 31;
+  std::array<FolioId, kSize> folios;
+  uint32_t count = 0;
+};
+
+}  // namespace memcgd::core
+
+#endif  // MEMCGD_CORE_LRUVEC_H_

@@ -1,0 +1,59 @@
+#include "core/memcg_tree.h"
+
+namespace memcgd::core {
+
+std::string_view ParentPath(std::string_view path) {
+  size_t slash = path.rfind('/');
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+MemcgTree::MemcgTree() {
+  memcgs_.push_back(std::make_unique<Memcg>(MemcgId::kRoot, nullptr, "/"));
+  online_["/"] = memcgs_[0].get();
+}
+
+Memcg* MemcgTree::Find(std::string_view path) {
+  auto found = online_.find(path);
+  return found == online_.end() ? nullptr : found->second;
+}
+
+Memcg& MemcgTree::Create(std::string_view path, Memcg& parent) {
+  return Restore(MemcgId{static_cast<uint32_t>(memcgs_.size())}, &parent, std::string(path), true);
+}
+
+Memcg& MemcgTree::Restore(MemcgId id, Memcg* parent, std::string path, bool online) {
+  if (memcgs_.size() <= Raw(id)) memcgs_.resize(Raw(id) + 1);
+  MEMCG_CHECK(memcgs_[Raw(id)] == nullptr);
+  memcgs_[Raw(id)] = std::make_unique<Memcg>(id, parent, std::move(path));
+  Memcg& memcg = *memcgs_[Raw(id)];
+  memcg.online = online;
+  if (!online) {
+    ++dying_;
+    ++parent->dying_children;
+    return memcg;
+  }
+  bool is_new = online_.emplace(memcg.path, &memcg).second;
+  MEMCG_CHECK(is_new);
+  ++parent->children;
+  return memcg;
+}
+
+void MemcgTree::TakeOffline(Memcg& memcg) {
+  MEMCG_CHECK(memcg.online && memcg.children == 0 && memcg.parent != nullptr);
+  memcg.online = false;
+  --memcg.parent->children;
+  ++memcg.parent->dying_children;
+  online_.erase(memcg.path);
+  ++dying_;
+}
+
+void MemcgTree::Free(MemcgId id) {
+  Memcg& memcg = Get(id);
+  MEMCG_CHECK(!memcg.online && memcg.children == 0 && memcg.dying_children == 0);
+  MEMCG_CHECK(memcg.refs.load(std::memory_order_relaxed) == 0 && memcg.processes == 0 && memcg.spaces == 0);
+  --memcg.parent->dying_children;
+  memcgs_[Raw(id)] = nullptr;
+  --dying_;
+}
+
+}  // namespace memcgd::core

@@ -1,0 +1,54 @@
+// The tree of cgroups.
+//
+// Thread safety: everything that changes it stands at a cut; Get() and Find() by any batch.
+#ifndef MEMCGD_CORE_MEMCG_TREE_H_
+#define MEMCGD_CORE_MEMCG_TREE_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/memcg.h"
+
+namespace memcgd::core {
+
+class MemcgTree {
+ public:
+  MemcgTree();
+
+  Memcg& Get(MemcgId id) { return *memcgs_[Raw(id)]; }
+  const Memcg& Get(MemcgId id) const { return *memcgs_[Raw(id)]; }
+  Memcg& root() { return *memcgs_[0]; }
+  // The online cgroup of that path, or null.
+  Memcg* Find(std::string_view path);
+
+  // The parent is online and the path is free.
+  Memcg& Create(std::string_view path, Memcg& parent);
+  // Takes an online cgroup without children out of the tree; its id stays until Free().
+  void TakeOffline(Memcg& memcg);
+  // An offline cgroup with no references and no children, dying ones included.  The id is not used again
+  // before every other has been.
+  void Free(MemcgId id);
+  // For loading a saved state: that very id.
+  Memcg& Restore(MemcgId id, Memcg* parent, std::string path, bool online);
+
+  // Online cgroups by path: "/" first, then in the order of std::string.
+  const std::map<std::string, Memcg*, std::less<>>& online() const { return online_; }
+  // Every cgroup that is there, dying ones too, in order of id; freed ids are null.
+  const std::vector<std::unique_ptr<Memcg>>& all() const { return memcgs_; }
+  size_t dying() const { return dying_; }
+
+ private:
+  std::vector<std::unique_ptr<Memcg>> memcgs_;
+  std::map<std::string, Memcg*, std::less<>> online_;
+  size_t dying_ = 0;
+};
+
+// "/a/b" → "/a"; "/a" → "/".
+std::string_view ParentPath(std::string_view path);
+
+}  // namespace memcgd::core
+
+#endif  // MEMCGD_CORE_MEMCG_TREE_H_

@@ -1,0 +1,90 @@
+// Annotated locks, and the one list of the order in which they are taken.
+//
+// Lock order (an earlier one is never taken while a later one is held):
+//   Node::cut_         shared by batches, exclusive at a cut
+//   Node::tables_mutex_ process, address-space and stream tables' growth
+//   CpuSlot::lock      held for a run of events of one CPU
+//   Mm::mutex          one address space; two only in fork, where the child's is not reachable yet
+//   File::mutex        one file's page cache
+//   Lruvec::lock       one cgroup's lists
+//   FolioArena::mutex  the arena's growth and its shared free lists
+//
+// absl::Mutex would make false races under ThreadSanitizer (Debian's library is not instrumented), hence
+// std::mutex with annotations.
+#ifndef MEMCGD_CORE_MUTEX_H_
+#define MEMCGD_CORE_MUTEX_H_
+
+#include <atomic>
+#include <mutex>
+#include <shared_mutex>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+
+namespace memcgd::core {
+
+class ABSL_LOCKABLE Mutex {
+ public:
+  void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mutex_.lock(); }
+  void Unlock() ABSL_UNLOCK_FUNCTION() { mutex_.unlock(); }
+
+ private:
+  std::mutex mutex_;
+};
+
+class ABSL_LOCKABLE SharedMutex {
+ public:
+  void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mutex_.lock(); }
+  void Unlock() ABSL_UNLOCK_FUNCTION() { mutex_.unlock(); }
+  void LockShared() ABSL_SHARED_LOCK_FUNCTION() { mutex_.lock_shared(); }
+  void UnlockShared() ABSL_UNLOCK_FUNCTION() { mutex_.unlock_shared(); }
+
+ private:
+  std::shared_mutex mutex_;
+};
+
+// For sections of some tens of instructions.  Yields where the holder does not run, as there may be more
+// threads than cores.
+class ABSL_LOCKABLE SpinLock {
+ public:
+  void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() {
+    for (int spins = 0; locked_.exchange(true, std::memory_order_acquire); ++spins) {  // pairs with Unlock()
+      while (locked_.load(std::memory_order_relaxed)) {
+        if (++spins > 100) std::this_thread::yield();
+      }
+    }
+  }
+  void Unlock() ABSL_UNLOCK_FUNCTION() { locked_.store(false, std::memory_order_release); }
+
+ private:
+  std::atomic<bool> locked_{false};
+};
+
+template <typename Lockable>
+class ABSL_SCOPED_LOCKABLE Locked {
+ public:
+  explicit Locked(Lockable& lock) ABSL_EXCLUSIVE_LOCK_FUNCTION(lock) : lock_(lock) { lock_.Lock(); }
+  ~Locked() ABSL_UNLOCK_FUNCTION() { lock_.Unlock(); }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+
+ private:
+  Lockable& lock_;
+};
+template <typename Lockable>
+Locked(Lockable&) -> Locked<Lockable>;
+
+class ABSL_SCOPED_LOCKABLE SharedLocked {
+ public:
+  explicit SharedLocked(SharedMutex& lock) ABSL_SHARED_LOCK_FUNCTION(lock) : lock_(lock) { lock_.LockShared(); }
+  ~SharedLocked() ABSL_UNLOCK_FUNCTION() { lock_.UnlockShared(); }
+  SharedLocked(const SharedLocked&) = delete;
+  SharedLocked& operator=(const SharedLocked&) = delete;
+
+ private:
+  SharedMutex& lock_;
+};
+
+}  // namespace memcgd::core
+
+#endif  // MEMCGD_CORE_MUTEX_H_

@@ -1,0 +1,259 @@
+#include "core/node.h"
+
+#include <algorithm>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "core/address_space.h"
+#include "core/batch_run.h"
+#include "core/cgroup_path.h"
+#include "core/event_stream.h"
+#include "core/fault.h"
+#include "core/knobs.h"
+#include "core/machine.h"
+#include "core/node_cut.h"
+#include "core/process.h"
+#include "core/stat_reader.h"
+
+namespace memcgd::core {
+namespace {
+
+absl::Status CheckConfig(const NodeConfig& config) {
+  if (config.cpus < 1 || config.cpus > kMaxCpus) {
+    return absl::InvalidArgumentError(absl::StrCat("cpus ", config.cpus, " are not in 1 … ", kMaxCpus));
+  }
+  uint32_t page = config.page_size;
+  if (page < 4096 || page > 65536 || (page & (page - 1)) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("page_size ", page, " is not a power of two in 4096 … 65536"));
+  }
+  constexpr uint64_t kMaxBytes = uint64_t{1} << 52;
+  if (config.memory_bytes < page || config.memory_bytes > kMaxBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("memory_bytes ", config.memory_bytes, " are not in ", page, " … 2^52"));
+  }
+  if (config.swap_bytes > kMaxBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("swap_bytes ", config.swap_bytes, " are over 2^52"));
+  }
+  return absl::OkStatus();
+}
+
+std::string Quoted(std::string_view path) {
+  return absl::StrCat("\"", absl::CHexEscape(absl::string_view(path.data(), path.size())), "\"");
+}
+
+absl::Status NoCgroup(std::string_view path) { return absl::NotFoundError(absl::StrCat("no cgroup ", Quoted(path))); }
+
+bool IsBelow(std::string_view path, std::string_view ancestor) {
+  return ancestor == "/" || (path.substr(0, ancestor.size()) == ancestor &&
+                             (path.size() == ancestor.size() || path[ancestor.size()] == '/'));
+}
+
+}  // namespace
+
+
+std::span<const std::string_view> MemoryStatNames() {
+  static const auto names = [] {
+    std::array<std::string_view, kMemoryStatLines> made;
+    for (size_t i = 0; i < kMemoryStatLines; ++i) made[i] = StatName(static_cast<Stat>(i));
+    return made;
+  }();
+  return names;
+}
+
+absl::StatusOr<std::unique_ptr<Node>> Node::Create(const NodeConfig& config) {
+  absl::Status status = CheckConfig(config);
+  if (!status.ok()) return status;
+  return std::unique_ptr<Node>(new Node(config));
+}
+
+Node::Node(const NodeConfig& config)
+    : cut_(std::make_unique<Cut>()), machine_(std::make_unique<Machine>(config)),
+      faults_(std::make_unique<Faults>(*machine_)), spaces_(std::make_unique<AddressSpaces>(*machine_, *faults_)),
+      processes_(std::make_unique<Processes>(*machine_, *spaces_, *faults_)) {}
+
+Node::~Node() = default;
+
+EventStream* Node::OpenStream(std::string_view name) {
+  Locked cut(cut_->lock);
+  auto found = streams_.find(name);
+  if (found == streams_.end()) {
+    found = streams_.emplace(std::string(name), std::make_unique<EventStream>(std::string(name))).first;
+  }
+  return found->second.get();
+}
+
+absl::Status Node::Apply(EventStream* stream, const Batch& batch, BatchResult* result) {
+  absl::Status status = stream->Check(batch, machine_->config);  // its cpus and page size are constant
+  if (!status.ok()) return status;
+  BatchRun(*this, *stream, batch, *result).Run();
+  events_.fetch_add(batch.events.size() + batch.wide.size(), std::memory_order_relaxed);
+  return absl::OkStatus();
+}
+
+absl::Status Node::CreateCgroup(std::string_view path) {
+  Locked cut(cut_->lock);
+  return CreateCgroupAtCut(path, false);
+}
+
+absl::Status Node::RemoveCgroup(std::string_view path) {
+  Locked cut(cut_->lock);
+  return RemoveCgroupAtCut(path, false);
+}
+
+absl::Status Node::SetKnobs(std::string_view path, const std::map<std::string, std::string>& knobs) {
+  Locked cut(cut_->lock);
+  return SetKnobsAtCut(path, knobs);
+}
+
+absl::Status Node::CreateCgroupAtCut(std::string_view path, bool with_ancestors) {
+  absl::Status status = CheckCgroupPath(path);
+  if (!status.ok()) return status;
+  if (machine_->tree.Find(path) != nullptr) return absl::AlreadyExistsError(absl::StrCat("cgroup ", Quoted(path), " exists"));
+  Memcg* parent = machine_->tree.Find(ParentPath(path));
+  if (parent == nullptr) {
+    if (!with_ancestors) {
+      return absl::NotFoundError(absl::StrCat("cgroup ", Quoted(path), " has no parent: make ", Quoted(ParentPath(path)), " first"));
+    }
+    status = CreateCgroupAtCut(ParentPath(path), true);
+    if (!status.ok()) return status;
+    parent = machine_->tree.Find(ParentPath(path));
+  }
+  machine_->AddCpuStats(machine_->tree.Create(path, *parent).id);
+  return absl::OkStatus();
+}
+
+absl::Status Node::RemoveCgroupAtCut(std::string_view path, bool happened) {
+  absl::Status status = CheckCgroupPath(path);
+  if (!status.ok()) return status;
+  if (path == "/") return absl::FailedPreconditionError("the root cgroup cannot be removed");
+  Memcg* memcg = machine_->tree.Find(path);
+  if (memcg == nullptr) return NoCgroup(path);
+  if (memcg->children > 0) {
+    return absl::FailedPreconditionError(absl::StrCat("cgroup ", Quoted(path), " has ", memcg->children, " children: remove them first"));
+  }
+  if (memcg->processes > 0 && !happened) {
+    return absl::FailedPreconditionError(absl::StrCat("cgroup ", Quoted(path), " has ", memcg->processes, " processes"));
+  }
+  machine_->tree.TakeOffline(*memcg);
+  for (std::unique_ptr<CpuSlot>& slot : machine_->cpus) machine_->charges.DrainStock(*slot);
+  FreeDyingAtCut();
+  return absl::OkStatus();
+}
+
+// Frees what holds no page, process or descendant any more; a freed cgroup may have been its parent's last.
+void Node::FreeDyingAtCut() {
+  MemcgTree& tree = machine_->tree;
+  for (size_t i = tree.all().size(); tree.dying() > 0 && i-- > 1;) {  // children have higher ids than parents
+    Memcg* memcg = tree.all()[i].get();
+    if (memcg == nullptr || memcg->online || memcg->children > 0 || memcg->dying_children > 0) continue;
+    if (memcg->refs.load(std::memory_order_relaxed) > 0 || memcg->processes > 0 || memcg->spaces > 0) continue;
+    for (std::unique_ptr<CpuSlot>& slot : machine_->cpus) {
+      machine_->charges.FlushStats(*slot, memcg->id);
+      slot->stats[i] = nullptr;
+    }
+    tree.Free(memcg->id);
+  }
+}
+
+absl::Status Node::SetKnobsAtCut(std::string_view path, const std::map<std::string, std::string>& knobs) {
+  absl::Status status = CheckCgroupPath(path);
+  if (!status.ok()) return status;
+  Memcg* memcg = machine_->tree.Find(path);
+  if (memcg == nullptr) return NoCgroup(path);
+  if (memcg->parent == nullptr && !knobs.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat("the root cgroup has no ", knobs.begin()->first));
+  }
+  std::map<std::string, std::string> checked;
+  for (const auto& [knob, value] : knobs) {
+    absl::StatusOr<std::string> shown = CheckKnob(knob, value, machine_->config.page_size);
+    if (!shown.ok()) return shown.status();
+    checked[knob] = *shown;
+  }
+  for (const auto& [knob, value] : checked) {
+    memcg->knobs[knob] = value;
+    if (knob == "memory.max") memcg->memory.set_max_pages(KnobPages(value, machine_->config.page_size));
+  }
+  return absl::OkStatus();
+}
+
+namespace {
+
+CgroupInfo InfoOf(const Memcg& memcg, const MemcgTree& tree) {
+  CgroupInfo info;
+  info.path = memcg.path;
+  info.id = Raw(memcg.id);
+  info.knobs = memcg.knobs;
+  info.processes = memcg.processes;
+  info.children = memcg.children;
+  for (const std::unique_ptr<Memcg>& other : tree.all()) {
+    if (other == nullptr || other->online) continue;
+    for (const Memcg* level = other->parent; level != nullptr; level = level->parent) {
+      if (level == &memcg) ++info.dying_descendants;
+    }
+  }
+  return info;
+}
+
+}  // namespace
+
+absl::StatusOr<CgroupInfo> Node::GetCgroup(std::string_view path) {
+  absl::Status status = CheckCgroupPath(path);
+  if (!status.ok()) return status;
+  Locked cut(cut_->lock);
+  FreeDyingAtCut();
+  Memcg* memcg = machine_->tree.Find(path);
+  if (memcg == nullptr) return NoCgroup(path);
+  return InfoOf(*memcg, machine_->tree);
+}
+
+absl::StatusOr<std::vector<CgroupInfo>> Node::ListCgroups(std::string_view below, std::string_view after, size_t limit) {
+  absl::Status status = CheckCgroupPath(below);
+  if (!status.ok()) return status;
+  Locked cut(cut_->lock);
+  FreeDyingAtCut();
+  if (machine_->tree.Find(below) == nullptr) return NoCgroup(below);
+  std::vector<CgroupInfo> infos;
+  const auto& online = machine_->tree.online();
+  for (auto it = online.upper_bound(after); it != online.end() && infos.size() < limit; ++it) {
+    if (IsBelow(it->first, below)) infos.push_back(InfoOf(*it->second, machine_->tree));
+  }
+  return infos;
+}
+
+absl::StatusOr<CgroupReading> Node::ReadCgroup(std::string_view path, bool local, bool v1) {
+  absl::Status status = CheckCgroupPath(path);
+  if (!status.ok()) return status;
+  Locked cut(cut_->lock);
+  Memcg* memcg = machine_->tree.Find(path);
+  if (memcg == nullptr) return NoCgroup(path);
+  return ReadReading(*machine_, *memcg, local, v1);
+}
+
+NodeInfo Node::Info() {
+  Locked cut(cut_->lock);
+  FreeDyingAtCut();
+  NodeInfo info;
+  info.config = machine_->config;
+  info.events = events_.load(std::memory_order_relaxed);
+  info.streams = streams_.size();
+  info.cgroups = machine_->tree.online().size();
+  info.dying_cgroups = machine_->tree.dying();
+  info.processes = processes_->alive();
+  info.resident_pages = machine_->arena.allocated_pages();
+  info.committed_as_bytes = static_cast<uint64_t>(machine_->commit.CommittedAsPages()) << machine_->page_shift;
+  info.commit_limit_bytes = static_cast<uint64_t>(machine_->commit.LimitPages()) << machine_->page_shift;
+  return info;
+}
+
+MarkState Node::ReadAllAtCut(uint64_t mark_id) {
+  MarkState state;
+  state.id = mark_id;
+  state.committed_as_bytes = static_cast<uint64_t>(machine_->commit.CommittedAsPages()) << machine_->page_shift;
+  std::vector<std::array<int64_t, kStats>> exact = ReadExact(*machine_);
+  for (const auto& [path, memcg] : machine_->tree.online()) {
+    std::array<int64_t, kStats> shown = ShowStats(exact[Raw(memcg->id)], machine_->config.page_size);
+    state.cgroups.push_back({path, {shown.begin(), shown.begin() + kMemoryStatLines}});
+  }
+  return state;
+}
+
+}  // namespace memcgd::core

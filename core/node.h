@@ -1,0 +1,175 @@
+// One modelled machine: its cgroups, processes, page cache, CPUs, and the streams that feed it.
+//
+// Thread safety: all of it.  Apply() of different streams run side by side; everything that changes the tree
+// of cgroups, a knob or a policy, and every exact read, stands at a *cut*: all streams at an event's end.
+#ifndef MEMCGD_CORE_NODE_H_
+#define MEMCGD_CORE_NODE_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/event.h"
+
+namespace memcgd::core {
+
+struct NodeConfig {
+  uint32_t cpus = 1;                          // 1 … kMaxCpus
+  uint64_t memory_bytes = uint64_t{16} << 30;
+  uint64_t swap_bytes = 0;
+  uint32_t page_size = 4096;                  // a power of two, 4096 … 65536
+  bool zero_page = true;
+  OvercommitPolicy overcommit = OvercommitPolicy::kGuess;
+  uint32_t overcommit_ratio = 50;             // percent
+  uint64_t overcommit_kbytes = 0;             // where not 0 it takes the ratio's place
+};
+
+// One line of memory.stat or memory.events: bytes or a count.
+using StatLine = std::pair<std::string_view, int64_t>;
+
+// The names of memory.stat (v2), in the kernel's order.
+std::span<const std::string_view> MemoryStatNames();
+
+struct CgroupState {
+  std::string path;
+  std::vector<int64_t> stat;  // in the order of MemoryStatNames(), recursive
+};
+
+// The answer to a mark.
+struct MarkState {
+  uint64_t id = 0;
+  uint64_t committed_as_bytes = 0;
+  std::vector<CgroupState> cgroups;  // in order of path
+};
+
+struct Notable {
+  uint32_t position = 0;  // the event's index among the frequent ones (wide events: their position)
+  Outcome outcome = Outcome::kOk;
+  std::string detail;
+};
+
+struct BatchResult {
+  static constexpr size_t kMaxNotables = 16;
+  std::array<uint64_t, kOutcomes> outcomes{};  // by Outcome
+  std::array<uint64_t, kEventKinds> events{};  // frequent events by kind
+  uint64_t wide_events = 0;
+  std::vector<Notable> notables;
+  std::vector<MarkState> marks;
+};
+
+struct CgroupInfo {
+  std::string path;
+  uint64_t id = 0;
+  std::map<std::string, std::string> knobs;
+  uint64_t processes = 0;
+  uint64_t children = 0;
+  uint64_t dying_descendants = 0;
+};
+
+struct CgroupReading {
+  std::optional<uint64_t> current_bytes;  // none for the root
+  uint64_t peak_bytes = 0;
+  std::vector<StatLine> stat;
+  std::vector<StatLine> events;
+  struct RootUsage {
+    uint64_t anon_and_file_bytes = 0;
+    uint64_t total_less_free_bytes = 0;
+  };
+  std::optional<RootUsage> root_usage;
+};
+
+struct NodeInfo {
+  NodeConfig config;  // as it is now
+  uint64_t events = 0;
+  uint64_t streams = 0;
+  uint64_t cgroups = 0;
+  uint64_t dying_cgroups = 0;
+  uint64_t processes = 0;
+  uint64_t resident_pages = 0;
+  uint64_t committed_as_bytes = 0;
+  uint64_t commit_limit_bytes = 0;
+};
+
+// One ordered sequence of events.  Holds the handles that the stream gave; made and owned by its Node.
+class EventStream;
+struct Machine;
+class AddressSpaces;
+class Faults;
+class Processes;
+
+class Node {
+ public:
+  // An error names the field and its range.
+  static absl::StatusOr<std::unique_ptr<Node>> Create(const NodeConfig& config);
+  ~Node();
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  // The stream of that name, made where it is new.
+  EventStream* OpenStream(std::string_view name);
+
+  // Checks the whole batch, then applies all of it.  INVALID_ARGUMENT ("event 17: …", "side event 3: …")
+  // means that nothing was applied.  One thread at a time per stream.
+  absl::Status Apply(EventStream* stream, const Batch& batch, BatchResult* result);
+
+  // Each stands at a cut.  NOT_FOUND, ALREADY_EXISTS, INVALID_ARGUMENT and FAILED_PRECONDITION name the path.
+  absl::Status CreateCgroup(std::string_view path);
+  absl::Status RemoveCgroup(std::string_view path);
+  // All knobs or, where one is refused, none.
+  absl::Status SetKnobs(std::string_view path, const std::map<std::string, std::string>& knobs);
+  absl::StatusOr<CgroupInfo> GetCgroup(std::string_view path);
+  // Those at or below `below` ("/" for all) whose path comes after `after` ("" for all), at most `limit`.
+  absl::StatusOr<std::vector<CgroupInfo>> ListCgroups(std::string_view below, std::string_view after, size_t limit);
+  // v1: the names and the local and total_ fields of cgroup v1.
+  absl::StatusOr<CgroupReading> ReadCgroup(std::string_view path, bool local, bool v1);
+  NodeInfo Info();
+
+  // The whole state, streams and handles included, with a format version; INVALID_ARGUMENT or DATA_LOSS where
+  // it cannot be read.
+  std::string Save();
+  static absl::StatusOr<std::unique_ptr<Node>> Load(std::string_view bytes);
+  // Of the flushed state: equal states have equal hashes, however their events were cut into batches.
+  uint64_t StateHash();
+  // Recomputes every total from the pages; empty, or what is wrong.
+  std::string CheckInvariants();
+
+ private:
+  friend class BatchRun;
+  friend class Snapshot;
+  friend class Invariants;
+
+  explicit Node(const NodeConfig& config);
+
+  // What control events and unary calls share; the cut is held alone.
+  absl::Status CreateCgroupAtCut(std::string_view path, bool with_ancestors);
+  // An event's removal happened: processes that the stream did not see leave do not stop it.
+  absl::Status RemoveCgroupAtCut(std::string_view path, bool happened);
+  absl::Status SetKnobsAtCut(std::string_view path, const std::map<std::string, std::string>& knobs);
+  MarkState ReadAllAtCut(uint64_t mark_id);
+  void FreeDyingAtCut();
+
+  // The cut: batches hold it shared, for all that they do but for control events; whoever holds it alone has
+  // every stream at an event's end.  Thread safety of the rest: each part's own.
+  struct Cut;
+  std::unique_ptr<Cut> cut_;
+  std::unique_ptr<Machine> machine_;
+  std::unique_ptr<Faults> faults_;
+  std::unique_ptr<AddressSpaces> spaces_;
+  std::unique_ptr<Processes> processes_;
+  std::map<std::string, std::unique_ptr<EventStream>, std::less<>> streams_;  // under the cut, alone
+  std::atomic<uint64_t> events_{0};
+};
+
+}  // namespace memcgd::core
+
+#endif  // MEMCGD_CORE_NODE_H_

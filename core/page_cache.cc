@@ -1,0 +1,231 @@
+#include "core/page_cache.h"
+
+#include <algorithm>
+
+namespace memcgd::core {
+
+FileTable::FileTable() : chunks_(new std::atomic<File*>[kMaxFiles / kChunk]()) {
+  chunks_[0].store(new File[kChunk], std::memory_order_relaxed);
+}
+
+FileTable::~FileTable() {
+  for (uint32_t i = 0; i < kMaxFiles / kChunk; ++i) delete[] chunks_[i].load(std::memory_order_relaxed);
+}
+
+FileId FileTable::Open(uint32_t dev, uint64_t ino, bool shmem) {
+  Locked lock(mutex_);
+  auto [found, is_new] = by_inode_.try_emplace({dev, ino}, FileId::kNone);
+  if (is_new) found->second = Append(dev, ino, shmem);
+  return found->second;
+}
+
+FileId FileTable::CreateAnonymous() {
+  Locked lock(mutex_);
+  return Append(kAnonymousDev, size(), true);
+}
+
+File& FileTable::Restore(uint32_t dev, uint64_t ino, bool shmem) {
+  Locked lock(mutex_);
+  FileId id = Append(dev, ino, shmem);
+  if (dev != kAnonymousDev) by_inode_[{dev, ino}] = id;
+  return Get(id);
+}
+
+FileId FileTable::Append(uint32_t dev, uint64_t ino, bool shmem) {
+  uint32_t id = size_.load(std::memory_order_relaxed);
+  MEMCG_CHECK(id < kMaxFiles);
+  std::atomic<File*>& chunk = chunks_[id / kChunk];
+  if (chunk.load(std::memory_order_relaxed) == nullptr) {
+    chunk.store(new File[kChunk], std::memory_order_release);  // pairs with Get()
+  }
+  File& file = chunk.load(std::memory_order_relaxed)[id % kChunk];
+  file.id = FileId{id};
+  file.dev = dev;
+  file.ino = ino;
+  file.shmem = shmem;
+  size_.store(id + 1, std::memory_order_release);
+  return FileId{id};
+}
+
+bool PageCache::Add(CpuSlot& slot, File& file, PageIndex index, uint32_t order, MemcgId memcg) {
+  bool was_free = true;
+  uint32_t pages = 1u << order;
+  for (uint32_t i = 0; i < pages; ++i) {
+    if (Find(file, index + i) != FolioId::kNone) {
+      was_free = false;
+      Delete(slot, file, index + i, 0, MemcgId::kNone);
+    }
+  }
+  charges_.Charge(slot, memcg, pages);
+  FolioId head = arena_.Allocate(slot.folios, order);
+  Folio& folio = arena_.Get(head);
+  folio.set_memcg(memcg);
+  folio.file = file.id;
+  folio.index = static_cast<uint32_t>(index);
+  if (file.shmem) folio.Set(kFolioSwapBacked);
+  const Shadow* shadow = nullptr;
+  for (uint32_t i = 0; i < pages; ++i) {
+    file.pages.Ensure(index + i) = Raw(head) + i;
+    if (!file.shadows.empty()) {
+      auto found = file.shadows.find(index + i);
+      if (found != file.shadows.end()) {
+        if (shadow == nullptr) {
+          Refault(slot, head, found->second);
+          shadow = &found->second;
+        }
+      }
+    }
+  }
+  if (shadow != nullptr) {
+    for (uint32_t i = 0; i < pages; ++i) file.shadows.erase(index + i);
+  }
+  charges_.ModStat(slot, memcg, Stat::kFile, static_cast<int32_t>(pages));
+  if (file.shmem) charges_.ModStat(slot, memcg, Stat::kShmem, static_cast<int32_t>(pages));
+  charges_.ModStat(slot, memcg, Stat::kPgpgin, static_cast<int32_t>(pages));
+  lru_.Add(slot, head);
+  return was_free;
+}
+
+// workingset_refault(): judged at the evicting cgroup, counted at the owner.
+void PageCache::Refault(CpuSlot& slot, FolioId head, const Shadow& shadow) {
+  Folio& folio = arena_.Get(head);
+  int32_t pages = static_cast<int32_t>(folio.pages());
+  charges_.ModStat(slot, folio.memcg(), Stat::kWorkingsetRefaultFile, pages);
+  const auto& all = tree_.all();
+  if (Raw(shadow.memcg) >= all.size() || all[Raw(shadow.memcg)] == nullptr || !all[Raw(shadow.memcg)]->online) {
+    return;  // its clock is gone: never recent
+  }
+  Memcg& evictor = tree_.Get(shadow.memcg);
+  int64_t distance = evictor.lruvec.nonresident_age.load(std::memory_order_relaxed) - shadow.age;
+  int64_t active_file =
+      evictor.stats.recursive[static_cast<size_t>(Stat::kActiveFile)].load(std::memory_order_relaxed);
+  if (distance > active_file) return;
+  folio.Set(kFolioActive);
+  lru_.Age(folio.memcg(), folio.pages());
+  charges_.ModStat(slot, folio.memcg(), Stat::kWorkingsetActivateFile, pages);
+  if (shadow.workingset) {
+    folio.Set(kFolioWorkingset);
+    charges_.ModStat(slot, folio.memcg(), Stat::kWorkingsetRestoreFile, pages);
+  }
+}
+
+bool PageCache::Delete(CpuSlot& slot, File& file, PageIndex index, uint32_t order, MemcgId evictor) {
+  FolioId page = Find(file, index);
+  if (page == FolioId::kNone) {
+    for (uint32_t i = 0; i < 1u << order; ++i) file.pages.Ensure(index + i) = File::kAbsent;
+    return false;
+  }
+  FolioId head = arena_.HeadOf(page);
+  Folio& folio = arena_.Get(head);
+  Shadow shadow;
+  if (evictor != MemcgId::kNone) {
+    Lruvec& lruvec = tree_.Get(evictor).lruvec;
+    shadow = {evictor, lruvec.nonresident_age.load(std::memory_order_relaxed), folio.Has(kFolioWorkingset)};
+    lru_.Age(evictor, folio.pages());
+  }
+  int32_t mapped = 0;
+  for (uint32_t i = 0; i < folio.pages(); ++i) {
+    uint64_t refs = arena_.Get(FolioId{Raw(head) + i}).refs.fetch_or(Folio::kDead, std::memory_order_acq_rel);
+    mapped += Folio::MapcountOf(refs) > 0;
+    file.pages.Ensure(folio.index + i) = File::kAbsent;
+    if (evictor != MemcgId::kNone) file.shadows[folio.index + i] = shadow;
+  }
+  MemcgId memcg = folio.memcg();
+  int32_t pages = static_cast<int32_t>(folio.pages());
+  if (mapped > 0) charges_.ModStat(slot, memcg, Stat::kFileMapped, -mapped);
+  charges_.ModStat(slot, memcg, Stat::kFile, -pages);
+  if (file.shmem) charges_.ModStat(slot, memcg, Stat::kShmem, -pages);
+  ClearDirty(slot, head);
+  lru_.Discharge(slot, head);
+  lru_.Put(slot, head);
+  return true;
+}
+
+// filemap_read().  Lines of one request share its last page; batches of one request go on where the last one ended.
+void PageCache::Read(CpuSlot& slot, File& file, PageIndex first, PageIndex last, ReadPosition& position) {
+  PageIndex index = first;
+  PageIndex done = first;
+  if (position.file == file.id && position.last == last && position.first < first) {
+    index = position.done + 1;
+  } else if (position.file == file.id) {
+    FolioId page = Find(file, first);
+    if (page != FolioId::kNone) {
+      Folio& head = arena_.Get(arena_.HeadOf(page));
+      PageIndex end = PageIndex{head.index} + head.pages();
+      if (position.last >= head.index && position.last < end) index = end;
+    }
+  }
+  while (index <= last) {
+    FolioId page = Find(file, index);
+    if (page == FolioId::kNone) {
+      ++index;
+      continue;
+    }
+    FolioId head = arena_.HeadOf(page);
+    Folio& folio = arena_.Get(head);
+    folio.Clear(kFolioReadahead);
+    lru_.MarkAccessed(slot, head);
+    index = PageIndex{folio.index} + folio.pages();
+    done = std::max(done, index - 1);
+  }
+  position = {file.id, first, last, done};
+}
+
+void PageCache::MarkDirty(CpuSlot& slot, FolioId head) {
+  Folio& folio = arena_.Get(head);
+  if ((folio.flags.fetch_or(kFolioDirty, std::memory_order_relaxed) & kFolioDirty) != 0) return;
+  charges_.ModStat(slot, folio.memcg(), Stat::kFileDirty, static_cast<int32_t>(folio.pages()));
+}
+
+void PageCache::ClearDirty(CpuSlot& slot, FolioId head) {
+  Folio& folio = arena_.Get(head);
+  if ((folio.flags.fetch_and(~kFolioDirty, std::memory_order_relaxed) & kFolioDirty) == 0) return;
+  charges_.ModStat(slot, folio.memcg(), Stat::kFileDirty, -static_cast<int32_t>(folio.pages()));
+}
+
+void PageCache::DeleteAll(CpuSlot& slot, File& file) {
+  file.pages.ForEach({0, ~uint64_t{0}}, [&](PageNumber index, uint32_t& entry) {
+    if ((entry & File::kAbsent) == 0) Delete(slot, file, index, 0, MemcgId::kNone);
+    entry = 0;
+  });
+  file.pages.FreeLeaves({0, ~uint64_t{0}});
+  file.shadows.clear();
+}
+
+void PageCache::Map(CpuSlot& slot, FolioId page) {
+  Folio& folio = arena_.Get(page);
+  if (folio.Has(kFolioTail)) {
+    Folio& head = arena_.Get(arena_.HeadOf(page));
+    head.refs.fetch_add(Folio::kOneRef, std::memory_order_relaxed);
+    uint64_t before = folio.refs.fetch_add(Folio::kOneMapping, std::memory_order_relaxed);
+    if (Folio::MapcountOf(before) == 0) charges_.ModStat(slot, head.memcg(), Stat::kFileMapped, 1);
+    return;
+  }
+  uint64_t before = folio.refs.fetch_add(Folio::kOneMapping | Folio::kOneRef, std::memory_order_relaxed);
+  if (Folio::MapcountOf(before) == 0) {
+    charges_.ModStat(slot, folio.memcg(), folio.anon() ? Stat::kAnon : Stat::kFileMapped, 1);
+  }
+}
+
+void PageCache::Unmap(CpuSlot& slot, FolioId page) {
+  Folio& folio = arena_.Get(page);
+  if (folio.Has(kFolioTail)) {
+    FolioId head = arena_.HeadOf(page);
+    uint64_t before = folio.refs.fetch_sub(Folio::kOneMapping, std::memory_order_acq_rel);
+    if (Folio::MapcountOf(before) == 1 && !Folio::IsDead(before)) {
+      charges_.ModStat(slot, arena_.Get(head).memcg(), Stat::kFileMapped, -1);
+    }
+    lru_.Put(slot, head);
+    return;
+  }
+  // The cgroup is read before the reference goes: after it, the folio may be another's.
+  MemcgId memcg = folio.memcg();
+  bool anon = folio.anon();
+  uint64_t before = folio.refs.fetch_sub(Folio::kOneMapping | Folio::kOneRef, std::memory_order_acq_rel);
+  if (Folio::MapcountOf(before) == 1 && !Folio::IsDead(before)) {
+    charges_.ModStat(slot, memcg, anon ? Stat::kAnon : Stat::kFileMapped, -1);
+  }
+  if (Folio::RefsOf(before) == 1) lru_.End(slot, page);
+}
+
+}  // namespace memcgd::core

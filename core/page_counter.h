@@ -1,0 +1,52 @@
+// Hierarchical charge against limits, lock-free.
+//
+// Kernel counterpart: mm/page_counter.c.  A charge walks leaf → root and adds speculatively at each level; a
+// level over its limit subtracts again there and at all levels below, so a refusal leaves no residue.  Between
+// the add and the subtraction another charge can be refused that would have fitted: the kernel's own
+// inaccuracy, bounded by the pages of the charges under way.
+//
+// Thread safety: all of it.
+#ifndef MEMCGD_CORE_PAGE_COUNTER_H_
+#define MEMCGD_CORE_PAGE_COUNTER_H_
+
+#include <atomic>
+#include <cstdint>
+
+namespace memcgd::core {
+
+class PageCounter {
+ public:
+  static constexpr int64_t kMax = INT64_MAX / 4096;  // "max": no limit
+
+  explicit PageCounter(PageCounter* parent) : parent_(parent) {}
+
+  // False where a level would pass its limit; that level is then *failed (may be null) and its failcnt rises.
+  bool TryCharge(int64_t pages, PageCounter** failed);
+  // Charges past every limit.
+  void Charge(int64_t pages);
+  void Uncharge(int64_t pages);
+
+  int64_t usage_pages() const { return usage_.load(std::memory_order_relaxed); }
+  int64_t max_pages() const { return max_.load(std::memory_order_relaxed); }
+  void set_max_pages(int64_t pages) { max_.store(pages, std::memory_order_relaxed); }
+  int64_t watermark_pages() const { return watermark_.load(std::memory_order_relaxed); }
+  int64_t failcnt() const { return failcnt_.load(std::memory_order_relaxed); }
+  PageCounter* parent() const { return parent_; }
+
+  // For loading a saved state.
+  void Restore(int64_t usage, int64_t watermark, int64_t failcnt);
+
+ private:
+  void RaiseWatermark(int64_t usage);
+
+  // All relaxed: a counter orders nothing but itself.
+  std::atomic<int64_t> usage_{0};
+  std::atomic<int64_t> max_{kMax};
+  std::atomic<int64_t> watermark_{0};
+  std::atomic<int64_t> failcnt_{0};
+  PageCounter* const parent_;
+};
+
+}  // namespace memcgd::core
+
+#endif  // MEMCGD_CORE_PAGE_COUNTER_H_

@@ -1,0 +1,206 @@
+#include "core/process.h"
+
+#include <algorithm>
+
+namespace memcgd::core {
+
+Thread& Processes::FindOrCreate(uint32_t tid, uint32_t tgid) {
+  Thread* known = Find(tid);
+  if (known != nullptr) return *known;
+  Thread* leader = Find(tgid);
+  Locked lock(mutex_);
+  if (leader == nullptr) {
+    leader = &EnsureThread(tgid);
+    Process& process = NewProcess(tgid, MemcgId::kRoot);
+    MmId mm = NewMm(process.id, MemcgId::kRoot);
+    {
+      Mm& space = m_.mms.Get(Raw(mm));
+      Locked space_lock(space.mutex);  // new: nobody waits for it
+      space.predates_stream = true;
+    }
+    process.mm.store(mm, std::memory_order_release);
+    process.threads = 1;
+    Join(*leader, process);
+  }
+  if (tid == tgid) return *leader;
+  Thread& thread = EnsureThread(tid);
+  Process& process = ProcessOf(*leader);
+  ++process.threads;
+  Join(thread, process);
+  return thread;
+}
+
+void Processes::Join(Thread& thread, const Process& process) {
+  thread.hints = {};
+  thread.in_reclaim = false;
+  thread.reads = {};
+  thread.next_read = 0;
+  ProcessRef ref{process.id, process.generation.load(std::memory_order_relaxed)};
+  thread.process.store(ref, std::memory_order_release);
+}
+
+Process& Processes::NewProcess(uint32_t tgid, MemcgId memcg) {
+  uint32_t id = processes_.Allocate();
+  Process& process = processes_.Get(id);
+  process.id = ProcessId{id};
+  process.tgid = tgid;
+  process.threads = 0;
+  process.memcg.store(memcg, std::memory_order_relaxed);
+  process.exec_mm = MmId::kNone;
+  process.comm.clear();
+  ++m_.tree.Get(memcg).processes;
+  alive_.fetch_add(1, std::memory_order_relaxed);
+  return process;
+}
+
+MmId Processes::NewMm(ProcessId owner, MemcgId memcg) {
+  uint32_t id = m_.mms.Allocate();
+  Mm& mm = m_.mms.Get(id);
+  mm.id = MmId{id};
+  mm.owner = owner;
+  mm.users = 1;
+  mm.memcg.store(memcg, std::memory_order_relaxed);
+  ++m_.tree.Get(memcg).spaces;
+  return MmId{id};
+}
+
+Thread& Processes::EnsureThread(uint32_t tid) {
+  threads_.EnsureChunk(tid);
+  return threads_.Get(tid);
+}
+
+Outcome Processes::Clone(CpuSlot& slot, uint32_t parent_tid, const wide::Clone& clone) {
+  Thread& parent_thread = FindOrCreate(parent_tid, parent_tid);
+  Thread* stale = Find(clone.child_tid);
+  if (stale != nullptr) Exit(slot, *stale, false);  // an id used again: its last user's end was lost
+  Process& parent = ProcessOf(parent_thread);
+  MmId parent_mm = parent.mm.load(std::memory_order_acquire);
+  Process* child_process = &parent;
+  MmId copy = MmId::kNone;
+  {
+    Locked lock(mutex_);
+    if (clone.thread) {
+      ++parent.threads;
+    } else {
+      child_process = &NewProcess(clone.child_tid, parent.memcg.load(std::memory_order_relaxed));
+      child_process->threads = 1;
+      child_process->comm = parent.comm;
+      if (clone.shares_mm) {
+        ++m_.mms.Get(Raw(parent_mm)).users;
+        child_process->mm.store(parent_mm, std::memory_order_release);
+      } else {
+        copy = NewMm(child_process->id, child_process->memcg.load(std::memory_order_relaxed));
+        child_process->mm.store(copy, std::memory_order_release);
+      }
+    }
+  }
+  Outcome outcome = Outcome::kOk;
+  if (copy != MmId::kNone) outcome = spaces_.Fork(slot, m_.mms.Get(Raw(parent_mm)), m_.mms.Get(Raw(copy)));
+  if (outcome != Outcome::kOk) {  // refused: no child
+    EndProcess(slot, *child_process, child_process->generation.load(std::memory_order_relaxed));
+    return outcome;
+  }
+  Locked lock(mutex_);
+  Join(EnsureThread(clone.child_tid), *child_process);
+  return Outcome::kOk;
+}
+
+void Processes::ExecArguments(CpuSlot& slot, Thread& thread, uint32_t pages) {
+  Process& process = ProcessOf(thread);
+  if (process.exec_mm == MmId::kNone) {
+    Locked lock(mutex_);
+    process.exec_mm = NewMm(process.id, process.memcg.load(std::memory_order_relaxed));
+  }
+  Mm& mm = m_.mms.Get(Raw(process.exec_mm));
+  Locked lock(mm.mutex);
+  for (uint32_t i = 0; i < pages; ++i) faults_.AddArgumentPage(slot, mm);
+}
+
+void Processes::Exec(CpuSlot& slot, Thread& thread, std::string_view name) {
+  Process& process = ProcessOf(thread);
+  if (process.exec_mm == MmId::kNone) ExecArguments(slot, thread, 1);
+  MmId old = process.mm.load(std::memory_order_relaxed);
+  process.mm.store(process.exec_mm, std::memory_order_release);
+  process.exec_mm = MmId::kNone;
+  thread.hints = {};
+  if (!name.empty()) SetComm(thread, name);
+  PutMm(slot, old);
+}
+
+void Processes::SetComm(Thread& thread, std::string_view name) {
+  Locked lock(mutex_);
+  ProcessOf(thread).comm.assign(name);
+}
+
+void Processes::PutMm(CpuSlot& slot, MmId id) {
+  if (id == MmId::kNone) return;
+  Mm& mm = m_.mms.Get(Raw(id));
+  {
+    Locked lock(mutex_);
+    if (--mm.users > 0) return;
+  }
+  spaces_.Teardown(slot, mm);
+  Locked lock(mutex_);
+  --m_.tree.Get(mm.memcg.load(std::memory_order_relaxed)).spaces;
+  m_.mms.Free(Raw(id));
+}
+
+// The address space of the last thread stays until ExitMmap, as in the kernel, where the one comes after the other;
+// one that others use too does not end here.
+void Processes::Exit(CpuSlot& slot, Thread& thread, bool group_dead) {
+  ProcessRef ref = thread.process.load(std::memory_order_acquire);
+  Process& process = processes_.Get(Raw(ref.id));
+  bool ends;
+  {
+    Locked lock(mutex_);
+    MmId mm = process.mm.load(std::memory_order_relaxed);
+    if (group_dead) {
+      ends = mm == MmId::kNone || m_.mms.Get(Raw(mm)).users > 1;
+    } else {
+      thread.process.store(ProcessRef{}, std::memory_order_release);
+      ends = --process.threads == 0;
+    }
+  }
+  if (ends) EndProcess(slot, process, ref.generation);
+}
+
+void Processes::ExitMmap(CpuSlot& slot, Thread& thread) {
+  ProcessRef ref = thread.process.load(std::memory_order_acquire);
+  EndProcess(slot, processes_.Get(Raw(ref.id)), ref.generation);
+}
+
+void Processes::EndProcess(CpuSlot& slot, Process& process, uint32_t generation) {
+  if (!process.generation.compare_exchange_strong(generation, generation + 1, std::memory_order_acq_rel)) return;
+  MmId exec_mm, mm;
+  {
+    Locked lock(mutex_);
+    exec_mm = process.exec_mm;
+    mm = process.mm.load(std::memory_order_relaxed);
+    process.exec_mm = MmId::kNone;
+    process.mm.store(MmId::kNone, std::memory_order_relaxed);
+    --m_.tree.Get(process.memcg.load(std::memory_order_relaxed)).processes;
+  }
+  PutMm(slot, exec_mm);
+  PutMm(slot, mm);
+  Locked lock(mutex_);
+  processes_.Free(Raw(process.id));
+  alive_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Processes::Attach(Thread& thread, Memcg& memcg) {
+  Process& process = ProcessOf(thread);
+  Locked lock(mutex_);
+  --m_.tree.Get(process.memcg.load(std::memory_order_relaxed)).processes;
+  process.memcg.store(memcg.id, std::memory_order_relaxed);
+  ++memcg.processes;
+  for (MmId id : {process.mm.load(std::memory_order_relaxed), process.exec_mm}) {
+    if (id == MmId::kNone) continue;
+    Mm& mm = m_.mms.Get(Raw(id));
+    if (mm.owner != process.id) continue;
+    --m_.tree.Get(mm.memcg.load(std::memory_order_relaxed)).spaces;
+    mm.memcg.store(memcg.id, std::memory_order_relaxed);
+    ++memcg.spaces;
+  }
+}
+
+}  // namespace memcgd::core

@@ -1,0 +1,45 @@
+// A node's whole state as bytes, and back; its hash; its invariants.
+//
+// The bytes hold indices, never pointers: a loaded node goes on exactly as the saved one would have.  A format
+// version stands first, a checksum last.
+//
+// Thread safety: at a cut.
+#ifndef MEMCGD_CORE_SNAPSHOT_H_
+#define MEMCGD_CORE_SNAPSHOT_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "core/node.h"
+
+namespace memcgd::core {
+
+class Snapshot {
+ public:
+  static constexpr uint32_t kFormatVersion = 1;
+
+  static std::string Save(Node& node);
+  // INVALID_ARGUMENT: not a snapshot, or of another version.  DATA_LOSS: cut short or damaged.
+  static absl::StatusOr<std::unique_ptr<Node>> Load(std::string_view bytes);
+
+ private:
+  class Writer;
+  class Reader;
+  template <typename Stream>
+  static void Visit(Stream& s, Node& node);
+};
+
+// Recomputes every total from the pages; empty, or the first thing that is wrong.
+class Invariants {
+ public:
+  static std::string Check(Node& node);
+};
+
+uint64_t HashBytes(std::string_view bytes);
+
+}  // namespace memcgd::core
+
+#endif  // MEMCGD_CORE_SNAPSHOT_H_

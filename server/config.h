@@ -1,0 +1,39 @@
+// memcgd's settings: a flag beats the environment, which beats the file.
+//
+// Thread safety: plain values and free functions.
+#ifndef MEMCGD_SERVER_CONFIG_H_
+#define MEMCGD_SERVER_CONFIG_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "server/listen_address.h"
+
+namespace memcgd::server {
+
+struct Config {
+  ListenAddress listen;
+  std::optional<ListenAddress> metrics_listen = std::nullopt;  // none: no metrics
+  std::string log_level = "info";                              // as spdlog names them
+  std::string port_file = {};                                  // empty: none
+  uint32_t apply_threads = 0;                                  // 0: as many as there are CPUs
+};
+
+// What the command line asks for: to run with `config`, or to print `text` and exit with `exit_code`.
+struct CommandLine {
+  Config config;
+  std::optional<int> exit_code;
+  std::string text;  // one line where it is an error
+};
+
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitFailure = 1;  // an address that is taken, a file that cannot be written
+inline constexpr int kExitUsage = 2;    // a bad flag, variable or configuration file
+
+// Reads flags, the environment's MEMCGD_* and the file of --config.
+CommandLine ReadCommandLine(int argc, const char* const* argv);
+
+}  // namespace memcgd::server
+
+#endif  // MEMCGD_SERVER_CONFIG_H_

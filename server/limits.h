@@ -1,0 +1,52 @@
+// The server's limits, in one place: everything that a client can make grow has one.
+#ifndef MEMCGD_SERVER_LIMITS_H_
+#define MEMCGD_SERVER_LIMITS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace memcgd::server {
+
+// Told to the client in Opened.
+inline constexpr uint32_t kMaxBatchEvents = 65536;
+inline constexpr uint32_t kWindowBatches = 64;
+
+// A mark is answered with the statistics of every cgroup: many in one batch would be a small request for a
+// huge answer.
+inline constexpr size_t kMaxBatchMarks = 1024;
+
+// Batches that a call has read and not yet applied.  Past it the server reads no further and HTTP/2's flow
+// control holds the client.
+inline constexpr size_t kMaxReadAhead = 4;
+// Answers that wait to be written; past it no batch is applied until the client reads.
+inline constexpr size_t kMaxUnsentAnswers = 64;
+
+// A stream remembers the content hashes of its last batches, and the States of the window that a client may
+// not have received when its connection broke.
+inline constexpr size_t kRememberedBatches = 1024;
+inline constexpr size_t kMaxRememberedStateBytes = size_t{16} << 20;
+
+inline constexpr size_t kMaxNodes = 10000;
+inline constexpr size_t kMaxStreamsPerNode = 65536;
+inline constexpr size_t kMaxNodeNameBytes = 253;
+inline constexpr size_t kMaxStreamIdBytes = 128;
+inline constexpr size_t kMaxNotablesPerAck = 16;
+
+inline constexpr size_t kDefaultNodesPerPage = 100;
+inline constexpr size_t kMaxNodesPerPage = 1000;
+inline constexpr size_t kDefaultCgroupsPerPage = 1000;
+inline constexpr size_t kMaxCgroupsPerPage = 10000;
+
+inline constexpr size_t kMaxHealthWatches = 1000;
+
+inline constexpr int kMaxReceiveMessageBytes = 64 << 20;
+// A client's default limit for all trailing metadata is 8 KiB; an error must fit, or it arrives as another
+// one.
+inline constexpr size_t kMaxErrorMessageBytes = 1000;
+inline constexpr size_t kMaxErrorDetailBytes = 3000;
+
+inline constexpr size_t kMaxConfigFileBytes = size_t{1} << 20;
+
+}  // namespace memcgd::server
+
+#endif  // MEMCGD_SERVER_LIMITS_H_

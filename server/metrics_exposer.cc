@@ -1,0 +1,152 @@
+#include "server/metrics_exposer.h"
+
+#include <prometheus/collectable.h>
+#include <prometheus/exposer.h>
+#include <prometheus/metric_family.h>
+
+#include <exception>
+#include <limits>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "server/text.h"
+#include "server/version.h"
+
+namespace memcgd::server {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+#ifdef __clang__
+constexpr char kCompiler[] = __VERSION__;  // begins with "Clang"
+#else
+constexpr char kCompiler[] = "g++ " __VERSION__;
+#endif
+
+ClientMetric Counter(std::string_view label, std::string_view value, uint64_t count) {
+  ClientMetric metric;
+  metric.label.push_back({std::string(label), std::string(value)});
+  metric.counter.value = static_cast<double>(count);
+  return metric;
+}
+
+MetricFamily Gauge(std::string name, std::string help, double value) {
+  ClientMetric metric;
+  metric.gauge.value = value;
+  return {std::move(name), std::move(help), MetricType::Gauge, {std::move(metric)}};
+}
+
+// The model of prometheus-cpp that reads our counters when it is asked: no registry, no shared doubles.
+class Reader final : public prometheus::Collectable {
+ public:
+  Reader(const ServerMetrics* metrics, NodeRegistry* registry) : metrics_(*metrics), registry_(*registry) {}
+
+  std::vector<MetricFamily> Collect() const override {
+    return {
+        Events(),
+        Outcomes(),
+        Batches(),
+        Gauge("memcgd_streams", "Streams that are open now.", static_cast<double>(metrics_.OpenStreams())),
+        Gauge("memcgd_nodes", "Nodes of this server.", static_cast<double>(registry_.size())),
+        Durations(),
+        BuildInfo()};
+  }
+
+ private:
+  MetricFamily Events() const {
+    // A frequent kind and a wide one may share a name (munmap, brk): they are one kind of event.
+    std::map<std::string_view, uint64_t> counts;
+    for (int kind = 1; kind < core::kEventKinds; ++kind) {
+      counts[NameOf(static_cast<core::EventKind>(kind))] +=
+          metrics_.Events(static_cast<core::EventKind>(kind));
+    }
+    for (size_t kind = 0; kind < kWideKindNames; ++kind)
+      counts[WideKindName(kind)] += metrics_.WideEvents(kind);
+    MetricFamily family{"memcgd_events_total", "Events applied, by kind.", MetricType::Counter, {}};
+    for (const auto& [name, count] : counts) family.metric.push_back(Counter("kind", name, count));
+    return family;
+  }
+
+  MetricFamily Outcomes() const {
+    MetricFamily family{
+        "memcgd_event_outcomes_total", "Events applied, by what became of them.", MetricType::Counter, {}};
+    for (int i = 1; i < core::kOutcomes; ++i) {
+      const auto outcome = static_cast<core::Outcome>(i);
+      family.metric.push_back(Counter("outcome", NameOf(outcome), metrics_.Outcomes(outcome)));
+    }
+    return family;
+  }
+
+  MetricFamily Batches() const {
+    MetricFamily family{"memcgd_batches_total", "Batches received, by result.", MetricType::Counter, {}};
+    for (size_t i = 0; i < kBatchOutcomes; ++i) {
+      const auto outcome = static_cast<BatchOutcome>(i);
+      family.metric.push_back(Counter("result", NameOf(outcome), metrics_.Batches(outcome)));
+    }
+    return family;
+  }
+
+  MetricFamily Durations() const {
+    constexpr double kNsPerSecond = 1e9;
+    ClientMetric metric;
+    uint64_t cumulative = 0;
+    for (size_t i = 0; i <= ServerMetrics::kBoundsNs.size(); ++i) {
+      cumulative += metrics_.Durations(i);
+      const double bound = i < ServerMetrics::kBoundsNs.size() ? ServerMetrics::kBoundsNs[i] / kNsPerSecond
+                                                               : std::numeric_limits<double>::infinity();
+      metric.histogram.bucket.push_back({cumulative, bound});
+    }
+    // Of the buckets just read, not of a counter beside them: a scrape is consistent in itself.
+    metric.histogram.sample_count = cumulative;
+    metric.histogram.sample_sum = static_cast<double>(metrics_.DurationSumNs()) / kNsPerSecond;
+    return {"memcgd_batch_apply_seconds",
+            "Time to check and apply a batch, waiting for its node included.",
+            MetricType::Histogram,
+            {std::move(metric)}};
+  }
+
+  static MetricFamily BuildInfo() {
+    MetricFamily family = Gauge("memcgd_build_info", "Always 1; the labels tell the build.", 1);
+    family.metric[0].label = {{"compiler", kCompiler}, {"version", std::string(kVersion)}};
+    return family;
+  }
+
+  const ServerMetrics& metrics_;
+  NodeRegistry& registry_;
+};
+
+}  // namespace
+
+struct MetricsExposer::Impl {
+  std::shared_ptr<Reader> reader;
+  std::unique_ptr<prometheus::Exposer> exposer;
+};
+
+MetricsExposer::MetricsExposer(std::unique_ptr<Impl> impl, ListenAddress address)
+    : impl_(std::move(impl)), address_(std::move(address)) {}
+
+MetricsExposer::~MetricsExposer() = default;
+
+absl::StatusOr<std::unique_ptr<MetricsExposer>> MetricsExposer::Start(const ListenAddress& address,
+                                                                      const ServerMetrics* metrics,
+                                                                      NodeRegistry* registry) {
+  auto impl = std::make_unique<Impl>();
+  impl->reader = std::make_shared<Reader>(metrics, registry);
+  ListenAddress bound = address;
+  // The Exposer throws where it cannot listen; exceptions end at this edge.
+  try {
+    impl->exposer = std::make_unique<prometheus::Exposer>(address.Text(), 1);
+    impl->exposer->RegisterCollectable(impl->reader);
+    const std::vector<int> ports = impl->exposer->GetListeningPorts();
+    if (!ports.empty()) bound.port = static_cast<uint16_t>(ports[0]);
+  } catch (const std::exception& error) {
+    return absl::UnavailableError(
+        Cat("cannot listen on ", address.Text(), " for metrics: ", WhyNotBound(address, error.what())));
+  }
+  return std::unique_ptr<MetricsExposer>(new MetricsExposer(std::move(impl), std::move(bound)));
+}
+
+}  // namespace memcgd::server

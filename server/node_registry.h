@@ -1,0 +1,148 @@
+// The nodes of this server by name, and what their streams have behind them.
+//
+// A ServedStream keeps what makes resuming safe: the next sequence number, the hashes of the batches that
+// were applied, and the States that the last of them gave (a client whose connection broke may not have
+// received them; a repeated batch is answered with them again).
+//
+// Thread safety: all of it.  Lock order: NodeRegistry::mutex_ and ServedNode::mutex_ are held alone;
+// ServedStream::apply_mutex_, then ServedStream::owner_mutex_.  The core's locks come below apply_mutex_.
+//
+// Invariants:
+//  1. At most one call owns a stream; only it may submit batches.
+//  2. A batch is applied under apply_mutex_ and only where its number is next_sequence_.
+//  3. Nothing of this file waits for a batch while it holds another lock than apply_mutex_.
+#ifndef MEMCGD_SERVER_NODE_REGISTRY_H_
+#define MEMCGD_SERVER_NODE_REGISTRY_H_
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/mutex.h"
+#include "core/node.h"
+#include "server/limits.h"
+
+namespace memcgd::server {
+
+// A State as it goes over the wire; shared between the stream's memory and the calls that send it.
+using StateBytes = std::shared_ptr<const std::string>;
+
+class ServedStream {
+ public:
+  // Ends the call that owns the stream with that error; called without locks held.
+  using EndCall = std::function<void(const absl::Status&)>;
+  // Applies the batch, adding the States that it gives.  An error means that nothing was applied.
+  using ApplyBatch =
+      absl::FunctionRef<absl::Status(core::EventStream* stream, std::vector<StateBytes>* states)>;
+  enum class Turn { kApplied, kRepeated };
+
+  ServedStream(std::string id, core::EventStream* core) : id_(std::move(id)), core_(core) {}
+  ServedStream(const ServedStream&) = delete;
+  ServedStream& operator=(const ServedStream&) = delete;
+
+  const std::string& id() const { return id_; }
+
+  // Makes `call` the owner; a call that owned it before ends with ABORTED.  Waits for the batch under way,
+  // and returns the next sequence number.  NOT_FOUND where the node was deleted.
+  absl::StatusOr<uint64_t> Attach(uint64_t call, EndCall end) ABSL_LOCKS_EXCLUDED(apply_mutex_, owner_mutex_);
+  // The call is over.  Does not wait.
+  void Detach(uint64_t call) ABSL_LOCKS_EXCLUDED(owner_mutex_);
+
+  // Applies a batch in its turn, or recognises a repeated one.  Fills `states` with what it gave.
+  // FAILED_PRECONDITION: a gap.  ALREADY_EXISTS: repeated with other content.  ABORTED, NOT_FOUND: the call
+  // does not own the stream (any more).  An error of `apply` leaves the stream as it was.
+  absl::StatusOr<Turn> Submit(uint64_t call, uint64_t sequence, uint64_t content_hash, ApplyBatch apply,
+                              std::vector<StateBytes>* states)
+      ABSL_LOCKS_EXCLUDED(apply_mutex_, owner_mutex_);
+
+  // The node was deleted: ends the call and refuses new ones.
+  void Retire(const absl::Status& why) ABSL_LOCKS_EXCLUDED(owner_mutex_);
+
+ private:
+  struct Remembered {
+    uint64_t sequence;
+    std::vector<StateBytes> states;
+  };
+
+  absl::Status CheckOwner(uint64_t call) ABSL_LOCKS_EXCLUDED(owner_mutex_);
+  absl::Status Recall(uint64_t sequence, uint64_t content_hash, std::vector<StateBytes>* states)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mutex_);
+  void Remember(uint64_t sequence, uint64_t content_hash, const std::vector<StateBytes>& states)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mutex_);
+
+  const std::string id_;
+  core::EventStream* const core_;  // the node's
+
+  core::Mutex apply_mutex_ ABSL_ACQUIRED_BEFORE(owner_mutex_);
+  uint64_t next_sequence_ ABSL_GUARDED_BY(apply_mutex_) = 1;
+  // By sequence number modulo its size.
+  std::array<uint64_t, kRememberedBatches> hashes_ ABSL_GUARDED_BY(apply_mutex_){};
+  // Of the last kWindowBatches batches, those with States.
+  std::deque<Remembered> remembered_ ABSL_GUARDED_BY(apply_mutex_);
+  size_t remembered_bytes_ ABSL_GUARDED_BY(apply_mutex_) = 0;
+
+  core::Mutex owner_mutex_;
+  uint64_t owner_ ABSL_GUARDED_BY(owner_mutex_) = 0;  // 0: none
+  EndCall end_ ABSL_GUARDED_BY(owner_mutex_);
+  absl::Status retired_ ABSL_GUARDED_BY(owner_mutex_);
+};
+
+class ServedNode {
+ public:
+  ServedNode(std::string name, uint64_t incarnation, std::unique_ptr<core::Node> core);
+
+  const std::string& name() const { return name_; }
+  // Names the state; never 0.
+  uint64_t incarnation() const { return incarnation_; }
+  core::Node* core() { return core_.get(); }
+
+  // The stream of that id, made where it is new.  INVALID_ARGUMENT, NOT_FOUND (deleted), RESOURCE_EXHAUSTED,
+  // FAILED_PRECONDITION where `known_incarnation` is neither 0 nor the node's.
+  absl::StatusOr<ServedStream*> OpenStream(std::string_view id, uint64_t known_incarnation)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Ends the streams' calls with NOT_FOUND and refuses new ones.
+  void Retire() ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  const std::string name_;
+  const uint64_t incarnation_;
+  const std::unique_ptr<core::Node> core_;
+
+  core::Mutex mutex_;
+  bool retired_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<std::string, std::unique_ptr<ServedStream>, std::less<>> streams_ ABSL_GUARDED_BY(mutex_);
+};
+
+class NodeRegistry {
+ public:
+  // INVALID_ARGUMENT, ALREADY_EXISTS, RESOURCE_EXHAUSTED, each naming the node.
+  absl::StatusOr<std::shared_ptr<ServedNode>> Create(std::string_view name, const core::NodeConfig& config)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<std::shared_ptr<ServedNode>> Find(std::string_view name) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Those after that name ("" for all), in order, at most `limit`.
+  std::vector<std::shared_ptr<ServedNode>> List(std::string_view after, size_t limit)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Delete(std::string_view name) ABSL_LOCKS_EXCLUDED(mutex_);
+  size_t size() ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  core::Mutex mutex_;
+  std::map<std::string, std::shared_ptr<ServedNode>, std::less<>> nodes_ ABSL_GUARDED_BY(mutex_);
+};
+
+// 1 … 253 bytes of letters, digits, '.', '-' and '_', not only dots: a name may become a directory's.
+absl::Status CheckNodeName(std::string_view name);
+
+}  // namespace memcgd::server
+
+#endif  // MEMCGD_SERVER_NODE_REGISTRY_H_

@@ -1,0 +1,72 @@
+// memcgd as one object: nodes, services, metrics and the addresses that they listen on.
+//
+// Thread safety: Start(), Drain() and destruction by one thread.
+#ifndef MEMCGD_SERVER_SERVER_H_
+#define MEMCGD_SERVER_SERVER_H_
+
+#include <grpcpp/server.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/cgroup_service.h"
+#include "server/config.h"
+#include "server/health_service.h"
+#include "server/ingest_service.h"
+#include "server/metrics.h"
+#include "server/metrics_exposer.h"
+#include "server/node_registry.h"
+#include "server/node_service.h"
+#include "server/worker_pool.h"
+
+namespace memcgd::server {
+
+class Server {
+ public:
+  // Listens and serves.  UNAVAILABLE names the address that cannot be listened on.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const Config& config);
+  // Stops at once: calls that are under way are cancelled.
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Health says NOT_SERVING, streams are told to go elsewhere and end with all that they sent applied and
+  // acknowledged, other calls finish.  Takes at most about `limit`.
+  void Drain(std::chrono::milliseconds limit);
+
+  // As bound, for example "127.0.0.1:7077".
+  std::string address() const { return address_.Text(); }
+  // Empty where there are no metrics.
+  std::string metrics_address() const { return exposer_ == nullptr ? "" : exposer_->address().Text(); }
+
+  // Direct channels and direct looks, for tests.
+  grpc::Server* TEST_grpc() { return grpc_.get(); }
+  NodeRegistry* TEST_registry() { return &registry_; }
+  ServerMetrics* TEST_metrics() { return &metrics_; }
+
+ private:
+  explicit Server(const Config& config);
+  absl::Status Listen(const Config& config);
+  absl::Status ListenGrpc(const ListenAddress& address);
+
+  // In order of dependence; destroyed from the last.
+  NodeRegistry registry_;
+  ServerMetrics metrics_;
+  HealthService health_;
+  // Two pools, so that no slow question keeps events waiting.
+  WorkerPool apply_workers_;
+  WorkerPool admin_workers_;
+  IngestService ingest_;
+  NodeService nodes_;
+  CgroupService cgroups_;
+  std::unique_ptr<MetricsExposer> exposer_;
+  ListenAddress address_;
+  std::unique_ptr<grpc::Server> grpc_;
+};
+
+}  // namespace memcgd::server
+
+#endif  // MEMCGD_SERVER_SERVER_H_

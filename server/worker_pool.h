@@ -1,0 +1,41 @@
+// A few threads of ours that run what may wait: gRPC 1.51 has as many callback threads as cores, and a
+// reaction that waits for a node's cut would hold up every other call.
+//
+// Thread safety: all of it.
+#ifndef MEMCGD_SERVER_WORKER_POOL_H_
+#define MEMCGD_SERVER_WORKER_POOL_H_
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace memcgd::server {
+
+class WorkerPool {
+ public:
+  explicit WorkerPool(size_t threads);
+  // Runs what was scheduled, then joins.
+  ~WorkerPool();
+  WorkerPool(const WorkerPool&) = delete;
+  WorkerPool& operator=(const WorkerPool&) = delete;
+
+  void Schedule(std::function<void()> task);
+
+ private:
+  void Run();
+
+  // std::mutex for std::condition_variable; it guards tasks_ and stopping_.
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::function<void()>> tasks_;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace memcgd::server
+
+#endif  // MEMCGD_SERVER_WORKER_POOL_H_
