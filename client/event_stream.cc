@@ -109,6 +109,7 @@ class EventStream::Call final : public grpc::ClientBidiReactor<v1::StreamRequest
   }
 
   void Write(std::shared_ptr<const v1::StreamRequest> request) {
+    const v1::StreamRequest* const starting = request.get();
     {
       std::lock_guard<std::mutex> lock(mu_);
       if (writes_done_ || read_ended_ || write_failed_) return;  // it goes out on the next connection
@@ -118,7 +119,7 @@ class EventStream::Call final : public grpc::ClientBidiReactor<v1::StreamRequest
       }
       writing_ = std::move(request);
     }
-    StartWrite(writing_.get());
+    StartWrite(starting);
   }
 
   void WritesDone() {

@@ -12,12 +12,12 @@ namespace {
 // What to do about an error, empty where the message says it or nothing can be done.
 std::string Advice(const absl::Status& status) {
   const absl::string_view message = status.message();
-  const bool about_node = absl::StartsWith(message, "node ");
-  const bool about_cgroup = absl::StartsWith(message, "cgroup ");
+  const bool about_cgroup = absl::StrContains(message, "cgroup");
+  const bool about_node = !about_cgroup && absl::StrContains(message, "node");
   switch (status.code()) {
     case absl::StatusCode::kNotFound:
-      if (about_node) return "`memcgctl node list` shows those that do";
-      if (about_cgroup) return "`memcgctl cgroup ls` shows those that do";
+      if (about_node) return "`memcgctl node list` shows those that are there";
+      if (about_cgroup) return "`memcgctl cgroup ls` shows those that are there";
       return "";
     case absl::StatusCode::kAlreadyExists:
       if (about_node) return "take another name, or remove it: `memcgctl node delete`";

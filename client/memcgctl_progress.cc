@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/memcgctl_exit.h"
 #include "client/memcgctl_output.h"
 
 namespace memcgd::client {
@@ -21,6 +22,13 @@ void Draw(const std::string& text) {
   // Carriage return, and erase to the end of the line.
   const std::string line = absl::StrCat("\r\x1b[K", text);
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+}
+
+// The file's name, short enough that the line fits a terminal.
+std::string LastPart(const std::string& path) {
+  constexpr size_t kMaxBytes = 30;
+  const std::string name = path.substr(path.rfind('/') + 1);
+  return name.size() <= kMaxBytes ? name : absl::StrCat("…", name.substr(name.size() - kMaxBytes));
 }
 
 }  // namespace
@@ -42,7 +50,10 @@ uint64_t TextBytes(const std::string& path) {
 }
 
 Progress::Progress(std::vector<std::string> files)
-    : files_(std::move(files)), terminal_(isatty(STDERR_FILENO) == 1), start_(Clock::now()), next_(start_) {}
+    : files_(std::move(files)),
+      terminal_(isatty(STDERR_FILENO) == 1),
+      start_(Clock::now()),
+      next_(start_ + kBetweenLines) {}
 
 void Progress::Show(size_t files_done, uint64_t bytes_of_file, const ReplayCounts& counts) {
   if (!terminal_ || files_done >= files_.size() || Clock::now() < next_) return;
@@ -52,7 +63,8 @@ void Progress::Show(size_t files_done, uint64_t bytes_of_file, const ReplayCount
     bytes_of_file_ = TextBytes(files_[file_]);
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-  std::string line = absl::StrCat(files_[file_], ": ", HumanBytes(static_cast<int64_t>(bytes_of_file)));
+  std::string line =
+      absl::StrCat(LastPart(files_[file_]), ": ", HumanBytes(static_cast<int64_t>(bytes_of_file)));
   if (bytes_of_file_ >= bytes_of_file && bytes_of_file_ != 0) {
     absl::StrAppend(&line, " (", bytes_of_file * 100 / bytes_of_file_, " %)");
   }
@@ -60,6 +72,13 @@ void Progress::Show(size_t files_done, uint64_t bytes_of_file, const ReplayCount
                         static_cast<double>(counts.sent.events) / (seconds > 0 ? seconds : 1));
   Draw(line);
   shown_ = true;
+}
+
+void Progress::ShowEnd(const ReplayCounts& counts) {
+  Clear();
+  if (!terminal_) return;
+  const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+  PrintNote(absl::StrFormat("%d events in %.1f s", counts.sent.events, seconds));
 }
 
 void Progress::Clear() {

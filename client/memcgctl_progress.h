@@ -20,6 +20,8 @@ class Progress {
 
   // Draws the line anew, a few times a second at most.
   void Show(size_t files_done, uint64_t bytes_of_file, const ReplayCounts& counts);
+  // Instead of it, how much there was and how long it took.
+  void ShowEnd(const ReplayCounts& counts);
   // Takes it away, so that something else can be printed.
   void Clear();
 

@@ -78,6 +78,31 @@ class AnswerPrinter {
   const std::vector<StatTime> times_;
 };
 
+const char* OutcomeMeaning(v1::Outcome outcome) {
+  switch (outcome) {
+    case v1::OUTCOME_NO_AREA:
+      return "faults outside every known area";
+    case v1::OUTCOME_UNKNOWN_THREAD:
+      return "of threads that began before the trace";
+    case v1::OUTCOME_UNSEEN_PAGE:
+      return "on pages that existed before the trace";
+    case v1::OUTCOME_ENOMEM:
+      return "refused by the overcommit policy";
+    case v1::OUTCOME_LIMIT:
+      return "charges that hit a limit";
+    case v1::OUTCOME_NO_CGROUP:
+      return "about cgroups that are not there, are there already, or are not empty";
+    case v1::OUTCOME_CACHE_MISMATCH:
+      return "deleted pages that were not in the page cache, or added ones that were";
+    case v1::OUTCOME_DROPPED:
+      return "of processes that the model killed";
+    case v1::OUTCOME_INVALID:
+      return "knobs or policies that were refused";
+    default:
+      return "of a later version";
+  }
+}
+
 // What a reader should know about the answers, on standard error.
 void PrintCounts(const ReplayCounts& counts) {
   const TraceReader::Counts& read = counts.read;
@@ -100,8 +125,9 @@ void PrintCounts(const ReplayCounts& counts) {
     const uint64_t events = counts.sent.outcomes[outcome];
     if (events == 0) continue;
     const std::string& name = v1::Outcome_Name(static_cast<v1::Outcome>(outcome));
-    PrintNote(
-        absl::StrCat(events, " of ", counts.sent.events, " events: ", name.substr(sizeof("OUTCOME_") - 1)));
+    PrintNote(absl::StrCat(events, " of ", counts.sent.events,
+                           " events: ", name.substr(sizeof("OUTCOME_") - 1), " (",
+                           OutcomeMeaning(static_cast<v1::Outcome>(outcome)), ")"));
   }
   if (counts.sent.reconnects != 0) {
     PrintNote(absl::StrCat("the connection was made again ", counts.sent.reconnects,
@@ -224,7 +250,7 @@ class ReplayCommand {
     absl::Status status = printer.Begin();
     if (status.ok()) status = replay.Run();
     if (status.ok()) status = printer.End();
-    progress.Clear();
+    status.ok() ? progress.ShowEnd(replay.counts()) : progress.Clear();
     return Conclude(status, replay, notables);
   }
 

@@ -1,6 +1,8 @@
 #include "core/address_space.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 namespace memcgd::core {
 
@@ -26,8 +28,8 @@ Outcome AddressSpaces::Mmap(CpuSlot& slot, Mm& mm, const wide::Mmap& map, FileId
     vma.accounted = true;
   }
   InsertArea(slot, mm, vma);
-  if ((map.flags & (kMapPopulate | kMapLocked)) != 0) faults_.Populate(slot, mm, vma.range, !vma.shared());
-  return Outcome::kOk;
+  if ((map.flags & (kMapPopulate | kMapLocked)) == 0) return Outcome::kOk;
+  return faults_.Populate(slot, mm, vma.range, !vma.shared()) ? Outcome::kOk : Outcome::kEnomem;
 }
 
 // accountable_mapping(): private, writable, not MAP_NORESERVE (which NEVER ignores), not hugetlb.
@@ -64,6 +66,7 @@ void AddressSpaces::HoldObject(CpuSlot& slot, FileId id, int64_t pages) {
   m_.cache.DeleteAll(slot, file);
   m_.commit.Uncommit(slot.cpu, file.committed_pages);
   file.committed_pages = 0;
+  m_.files.FreeAnonymous(id);
 }
 
 Outcome AddressSpaces::Munmap(CpuSlot& slot, Mm& mm, PageRange range) {
@@ -134,8 +137,8 @@ Outcome AddressSpaces::Mremap(CpuSlot& slot, Mm& mm, const wide::Mremap& remap) 
   PageRange new_range = RangeOf(remap.new_address, remap.new_length);
   Vma* found = mm.vmas.Find(old_range.first);
   if (found == nullptr) return Outcome::kNoArea;
-  bool keep_old = (remap.flags & kMremapDontUnmap) != 0;
   bool moves = old_range.first != new_range.first;
+  bool keep_old = moves && (remap.flags & kMremapDontUnmap) != 0;
   bool overlap = new_range.first < old_range.end && old_range.first < new_range.end;
   if (moves && overlap) return Outcome::kInvalid;
   mm.vmas.SplitAt(old_range);
@@ -146,12 +149,17 @@ Outcome AddressSpaces::Mremap(CpuSlot& slot, Mm& mm, const wide::Mremap& remap) 
     Unmap(slot, mm, {old_range.first + new_range.pages(), old_range.end});
     old_range.end = old_range.first + new_range.pages();
   }
-  int64_t grown = static_cast<int64_t>(new_range.pages()) - static_cast<int64_t>(keep_old ? 0 : old_range.pages());
-  if (vma.accounted && !Commit(slot, mm, grown)) return Outcome::kEnomem;
-  // The pages and the commitment go with the area; what is left of the old one has neither.
+  int64_t delta = vma.accounted ? static_cast<int64_t>(new_range.pages()) : 0;
+  if (!keep_old) {
+    mm.vmas.ForEachWithin(old_range, [&delta](Vma& old) {
+      if (old.accounted) delta -= static_cast<int64_t>(old.range.pages());
+    });
+  }
+  if (delta < 0) Uncommit(slot, mm, -delta);
+  if (delta > 0 && !Commit(slot, mm, delta)) return Outcome::kEnomem;
   HoldObject(slot, vma.file, static_cast<int64_t>(new_range.pages()));
   if (moves) MoveEntries(mm, old_range, new_range.first);
-  if (!keep_old || !moves) {
+  if (!keep_old) {
     mm.vmas.ForEachWithin(old_range, [&](Vma& old) ABSL_NO_THREAD_SAFETY_ANALYSIS {
       mm.total_pages -= static_cast<int64_t>(old.range.pages());
       HoldObject(slot, old.file, -static_cast<int64_t>(old.range.pages()));
@@ -165,11 +173,12 @@ Outcome AddressSpaces::Mremap(CpuSlot& slot, Mm& mm, const wide::Mremap& remap) 
 }
 
 void AddressSpaces::MoveEntries(Mm& mm, PageRange from, PageNumber to) {
-  mm.page_table.ForEach(from, [&](PageNumber page, Pte& pte) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    Pte moved = pte;
+  std::vector<std::pair<PageNumber, Pte>> moved;  // putting one down may make a leaf, which the walk must not meet
+  mm.page_table.ForEach(from, [&moved](PageNumber page, Pte& pte) {
+    moved.emplace_back(page, pte);
     pte = 0;
-    mm.page_table.Ensure(to + (page - from.first)) = moved;
   });
+  for (const auto& [page, pte] : moved) mm.page_table.Ensure(to + (page - from.first)) = pte;
   mm.page_table.FreeLeaves(from);
 }
 
@@ -202,6 +211,7 @@ Outcome AddressSpaces::Madvise(CpuSlot& slot, Mm& mm, PageRange range, uint32_t 
   switch (advice) {
     case kMadvDontNeed:
     case kMadvDontNeedLocked:
+    case kMadvGuardInstall:
       Zap(slot, mm, range);
       break;
     case kMadvFree:
@@ -219,18 +229,16 @@ Outcome AddressSpaces::Madvise(CpuSlot& slot, Mm& mm, PageRange range, uint32_t 
         if (vma.file == FileId::kNone || !m_.files.Get(vma.file).shmem) return;
         File& file = m_.files.Get(vma.file);
         Locked file_lock(file.mutex);
-        for (PageNumber page = vma.range.first; page < vma.range.end; ++page) {
-          if (m_.cache.Find(file, vma.IndexOf(page)) != FolioId::kNone) {
-            m_.cache.Delete(slot, file, vma.IndexOf(page), 0, MemcgId::kNone);
-          }
-        }
+        PageRange indices{vma.file_index, vma.file_index + vma.range.pages()};
+        file.pages.ForEach(indices, [&](PageIndex index, uint32_t& entry) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+          if ((entry & File::kAbsent) == 0) m_.cache.Delete(slot, file, index, 0, MemcgId::kNone);
+        });
       });
       break;
     }
     case kMadvPopulateRead:
     case kMadvPopulateWrite:
-      faults_.Populate(slot, mm, range, advice == kMadvPopulateWrite);
-      break;
+      return faults_.Populate(slot, mm, range, advice == kMadvPopulateWrite) ? Outcome::kOk : Outcome::kEnomem;
     default:
       break;  // the others change no account
   }
@@ -240,17 +248,15 @@ Outcome AddressSpaces::Madvise(CpuSlot& slot, Mm& mm, PageRange range, uint32_t 
 Outcome AddressSpaces::Mlock(CpuSlot& slot, Mm& mm, PageRange range, bool on_fault) {
   Locked lock(mm.mutex);
   mm.vmas.SplitAt(range);
-  mm.vmas.ForEachWithin(range, [&](Vma& vma) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    vma.locked = true;
-    if (!on_fault) faults_.Populate(slot, mm, vma.range, !vma.shared());
-  });
+  mm.vmas.ForEachWithin(range, [](Vma& vma) { vma.locked = true; });
+  bool populated = on_fault || faults_.Populate(slot, mm, range, true);
   m_.lru.Drain(slot);
   mm.page_table.ForEach(range, [&](PageNumber, Pte& pte) {
     if (Raw(PteFolio(pte)) > Raw(FolioId::kZeroPage)) {
       m_.lru.SetUnevictable(slot, m_.arena.HeadOf(PteFolio(pte)), true);
     }
   });
-  return Outcome::kOk;
+  return populated ? Outcome::kOk : Outcome::kEnomem;
 }
 
 Outcome AddressSpaces::Munlock(CpuSlot& slot, Mm& mm, PageRange range) {

@@ -22,6 +22,7 @@ inline constexpr bool kAtCut =
 void BatchRun::Run() ABSL_NO_THREAD_SAFETY_ANALYSIS {  // the cut is let go of and taken again at control events
   node_.cut_->lock.LockShared();
   size_t next_wide = 0;
+  uint32_t last_us = 0;
   for (size_t i = 0; i <= batch_.events.size(); ++i) {
     position_ = static_cast<uint32_t>(i);
     for (; next_wide < batch_.wide.size() && batch_.wide[next_wide].position <= i; ++next_wide) {
@@ -31,14 +32,17 @@ void BatchRun::Run() ABSL_NO_THREAD_SAFETY_ANALYSIS {  // the cut is let go of a
     const Event& event = batch_.events[i];
     if (slot_ == nullptr || slot_->cpu != event.cpu()) EnterCpu(event.cpu());
     ++result_.events[static_cast<size_t>(event.kind())];
+    last_us = std::max(last_us, event.time_us());
     Outcome outcome = Apply(event);
     if (unknown_thread_ && outcome == Outcome::kOk) outcome = Outcome::kUnknownThread;
     unknown_thread_ = false;
-    Note(outcome);
+    // What an event uncharged shows before the next one, so that peaks do not depend on how batches were cut.
+    m_.charges.FlushUncharge(*slot_);
+    ++result_.outcomes[static_cast<size_t>(outcome)];
   }
   LeaveCpu();
-  int64_t last_ns = batch_.base_time_ns;
-  if (!batch_.events.empty()) last_ns += int64_t{1000} * batch_.events.back().time_us();
+  int64_t last_ns = batch_.base_time_ns + int64_t{1000} * last_us;
+  for (const WideEvent& wide : batch_.wide) last_ns = std::max(last_ns, wide.time_ns);
   int64_t seen = m_.time_ns.load(std::memory_order_relaxed);
   while (last_ns > seen && !m_.time_ns.compare_exchange_weak(seen, last_ns, std::memory_order_relaxed)) {
   }
@@ -58,11 +62,13 @@ void BatchRun::LeaveCpu() ABSL_NO_THREAD_SAFETY_ANALYSIS {
   slot_ = nullptr;
 }
 
-void BatchRun::Note(Outcome outcome, std::string detail) {
-  ++result_.outcomes[static_cast<size_t>(outcome)];
-  if (!detail.empty() && result_.notables.size() < BatchResult::kMaxNotables) {
-    result_.notables.push_back({position_, outcome, std::move(detail)});
+Outcome BatchRun::Note(const absl::Status& status) {
+  if (status.ok()) return Outcome::kOk;
+  Outcome outcome = absl::IsInvalidArgument(status) ? Outcome::kInvalid : Outcome::kNoCgroup;
+  if (result_.notables.size() < BatchResult::kMaxNotables) {
+    result_.notables.push_back({position_, outcome, std::string(status.message())});
   }
+  return outcome;
 }
 
 Thread& BatchRun::ThreadOf(uint32_t tid) {
@@ -85,7 +91,7 @@ Outcome BatchRun::Apply(const Event& event) {
       FaultHints& hints = ThreadOf(event.tid()).hints;
       hints.map_file = stream_.File(event.file());
       hints.map_first = event.index();
-      hints.map_end = event.index() + event.extra() + 1;
+      hints.map_end = PageIndex{event.index()} + event.extra() + 1;
       hints.fault_major = false;
       return Outcome::kOk;
     }
@@ -97,7 +103,7 @@ Outcome BatchRun::Apply(const Event& event) {
     case EventKind::kFileDelete:
       return FileDelete(event.tid(), stream_.File(event.file()), event.index(), event.extra());
     case EventKind::kFileRead:
-      return FileRead(event.tid(), stream_.File(event.file()), event.index(), event.index() + event.extra());
+      return FileRead(event.tid(), stream_.File(event.file()), event.index(), PageIndex{event.index()} + event.extra());
     case EventKind::kFileWrite:
       return Outcome::kOk;  // its pages' additions and dirtying are events of their own
     case EventKind::kFileDirty:
@@ -163,8 +169,10 @@ Outcome BatchRun::FileAdd(uint32_t tid, FileId id, PageIndex index, uint32_t ord
     }
   }
   File& file = m_.files.Get(id);
+  // The buffer layer touches a disk's own pages while they wait in the batch.
+  uint32_t flags = m_.files.IsBlockDevice(file) ? kFolioActive : 0;
   Locked lock(file.mutex);
-  return m_.cache.Add(*slot_, file, index, order, memcg) ? Outcome::kOk : Outcome::kCacheMismatch;
+  return m_.cache.Add(*slot_, file, index, order, memcg, flags) ? Outcome::kOk : Outcome::kCacheMismatch;
 }
 
 Outcome BatchRun::FileDelete(uint32_t tid, FileId id, PageIndex index, uint32_t order) {
@@ -232,6 +240,7 @@ void BatchRun::ApplyWide(const WideEvent& wide) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         Outcome outcome = Wide(wide, body);
         if (unknown_thread_ && outcome == Outcome::kOk) outcome = Outcome::kUnknownThread;
         unknown_thread_ = false;
+        m_.charges.FlushUncharge(*slot_);
         ++result_.outcomes[static_cast<size_t>(outcome)];
         if constexpr (kAtCut<Body>) {
           LeaveCpu();
@@ -390,42 +399,20 @@ Outcome BatchRun::Wide(const WideEvent&, const wide::Mark& mark) {
   return Outcome::kOk;
 }
 
-namespace {
-Outcome OutcomeOf(const absl::Status& status) {
-  if (status.ok()) return Outcome::kOk;
-  return absl::IsInvalidArgument(status) ? Outcome::kInvalid : Outcome::kNoCgroup;
-}
-}  // namespace
-
 Outcome BatchRun::Wide(const WideEvent&, const wide::CgroupCreate& create) {
-  absl::Status status = node_.CreateCgroupAtCut(stream_.Path(create.path), true);
-  if (!status.ok() && result_.notables.size() < BatchResult::kMaxNotables) {
-    result_.notables.push_back({position_, OutcomeOf(status), std::string(status.message())});
-  }
-  return OutcomeOf(status);
+  return Note(node_.CreateCgroupAtCut(stream_.Path(create.path), true));
 }
 Outcome BatchRun::Wide(const WideEvent&, const wide::CgroupRemove& remove) {
-  absl::Status status = node_.RemoveCgroupAtCut(stream_.Path(remove.path), true);
-  if (!status.ok() && result_.notables.size() < BatchResult::kMaxNotables) {
-    result_.notables.push_back({position_, OutcomeOf(status), std::string(status.message())});
-  }
-  return OutcomeOf(status);
+  return Note(node_.RemoveCgroupAtCut(stream_.Path(remove.path), true));
 }
 Outcome BatchRun::Wide(const WideEvent&, const wide::CgroupAttach& attach) {
   Memcg* memcg = m_.tree.Find(stream_.Path(attach.path));
-  if (memcg == nullptr) {
-    result_.notables.push_back({position_, Outcome::kNoCgroup, absl::StrCat("no cgroup ", stream_.Path(attach.path))});
-    return Outcome::kNoCgroup;
-  }
+  if (memcg == nullptr) return Note(absl::NotFoundError(absl::StrCat("no cgroup ", stream_.Path(attach.path))));
   node_.processes_->Attach(ThreadOf(attach.moved_tid), *memcg);
   return Outcome::kOk;
 }
 Outcome BatchRun::Wide(const WideEvent&, const wide::SetKnob& set) {
-  absl::Status status = node_.SetKnobsAtCut(stream_.Path(set.path), {{set.knob, set.value}});
-  if (!status.ok() && result_.notables.size() < BatchResult::kMaxNotables) {
-    result_.notables.push_back({position_, OutcomeOf(status), std::string(status.message())});
-  }
-  return OutcomeOf(status);
+  return Note(node_.SetKnobsAtCut(stream_.Path(set.path), {{set.knob, set.value}}));
 }
 Outcome BatchRun::Wide(const WideEvent&, const wide::SetOvercommit& set) {
   CommitAccount::Policy policy = m_.commit.policy();
@@ -464,10 +451,8 @@ Outcome BatchRun::Wide(const WideEvent&, const wide::BaselineCached& cached) {
   Locked lock(file.mutex);
   for (PageIndex index = cached.index; index < cached.index + cached.pages; ++index) {
     if (m_.cache.Find(file, index) != FolioId::kNone) continue;
-    m_.cache.Add(*slot_, file, index, 0, memcg);
-    FolioId page = m_.cache.Find(file, index);
-    if (cached.active) m_.arena.Get(page).Set(kFolioActive);
-    if (cached.dirty) m_.cache.MarkDirty(*slot_, page);
+    m_.cache.Add(*slot_, file, index, 0, memcg, cached.active ? kFolioActive : 0);
+    if (cached.dirty) m_.cache.MarkDirty(*slot_, m_.cache.Find(file, index));
   }
   return Outcome::kOk;
 }

@@ -27,7 +27,8 @@ class BatchRun {
  private:
   void EnterCpu(uint32_t cpu);
   void LeaveCpu();
-  void Note(Outcome outcome, std::string detail = "");
+  // The outcome of a control event; what was refused is worth a word.
+  Outcome Note(const absl::Status& status);
   Outcome Apply(const Event& event);
   void ApplyWide(const WideEvent& wide);
   Thread& ThreadOf(uint32_t tid);

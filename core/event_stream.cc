@@ -91,7 +91,7 @@ class BatchCheck {
       case EventKind::kFileAdd:
       case EventKind::kFileDelete:
         if (event.extra() > FolioArena::kMaxOrder) return absl::StrCat("order ", event.extra(), " is over 10");
-        if (event.index() + (uint64_t{1} << event.extra()) > kMaxFileIndex + 1) return "folio passes the last page index";
+        if (uint64_t{event.index()} + (uint64_t{1} << event.extra()) > kMaxFileIndex + 1) return "folio passes the last page index";
         return WrongFile(event.file());
       case EventKind::kFileRead:
       case EventKind::kFileWrite:
@@ -124,6 +124,7 @@ class BatchCheck {
     return NextHandle(define.handle, paths_, "path");
   }
   std::string Wrong(const WideEvent&, const wide::DefineFile& define) {
+    if (define.dev == UINT32_MAX) return absl::StrCat("no device has the number ", define.dev);
     return NextHandle(define.handle, files_, "file");
   }
   std::string Wrong(const WideEvent&, const wide::DefineName& define) {
@@ -190,13 +191,18 @@ class BatchCheck {
     std::string wrong = WrongThread(wide.tid);
     return wrong.empty() ? WrongName(comm.name) : wrong;
   }
-  std::string Wrong(const WideEvent&, const wide::FileRange& range) {
+  std::string Wrong(const WideEvent& wide, const wide::FileRange& range) {
     if (range.op < EventKind::kFileFault || range.op > EventKind::kFileDirty) return "no such operation on a file";
     if (range.count == 0 || range.count > kMaxFileRangePages) return absl::StrCat(range.count, " pages are not in 1 … 16777216");
     if (range.order > FolioArena::kMaxOrder) return absl::StrCat("order ", range.order, " is over 10");
     uint64_t pages = std::max(range.count, uint64_t{1} << range.order);
     if (range.index > kMaxFileIndex || range.index + pages > kMaxFileIndex + 1) {
       return absl::StrCat("page index ", range.index, " passes the last, ", kMaxFileIndex);
+    }
+    if (wide.tid > kMaxTid) return WrongThread(wide.tid);
+    if (range.op == EventKind::kFileFault || range.op == EventKind::kMapPages) {
+      std::string wrong = WrongThread(wide.tid);
+      if (!wrong.empty()) return wrong;
     }
     return WrongFile(range.file);
   }

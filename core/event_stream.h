@@ -29,11 +29,10 @@ class EventStream {
   const std::string& Name(uint32_t handle) const { return names_[handle]; }
 
   const std::string& name() const { return name_; }
-  const std::vector<std::string>& paths() const { return paths_; }
-  const std::vector<FileId>& files() const { return files_; }
-  const std::vector<std::string>& names() const { return names_; }
 
  private:
+  friend class Snapshot;
+
   const std::string name_;
   // By handle; 0 is none.
   std::vector<std::string> paths_{""};

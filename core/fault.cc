@@ -99,14 +99,18 @@ void Faults::MapAround(const Fault& fault) {
   File& file = m_.files.Get(hints.map_file);
   Locked lock(file.mutex);
   MemcgId memcg = fault.mm.memcg.load(std::memory_order_relaxed);
+  PageRange area = fault.vma != nullptr ? fault.vma->range : PageRange{0, (kMaxAddress + 1) >> m_.page_shift};
   for (PageIndex index = hints.map_first; index < hints.map_end; ++index) {
+    PageNumber at = index + static_cast<uint64_t>(delta);
+    if (at < area.first || at >= area.end) continue;
     FolioId page = m_.cache.Find(file, index);
     if (page == FolioId::kNone && file.shmem && m_.cache.NeverSeen(file, index)) {
-      m_.cache.Add(fault.slot, file, index, 0, memcg);  // a write(2) to tmpfs leaves no event; being mapped does
+      // A write(2) to tmpfs leaves no event, being mapped does.  Such a page was referenced when it was written.
+      m_.cache.Add(fault.slot, file, index, 0, memcg, kFolioReferenced);
       page = m_.cache.Find(file, index);
     }
     if (page == FolioId::kNone || m_.arena.Get(m_.arena.HeadOf(page)).Has(kFolioReadahead)) continue;
-    Pte& pte = fault.mm.page_table.Ensure(index + static_cast<uint64_t>(delta));
+    Pte& pte = fault.mm.page_table.Ensure(at);
     if (Present(pte, fault.slot)) continue;
     m_.cache.Map(fault.slot, page);
     pte = MakePte(page, kPteAccessed);
@@ -120,9 +124,10 @@ void Faults::MapFolio(const Fault& fault, File& file, PageIndex index) {
   if (wanted == FolioId::kNone) return;
   FolioId head = m_.arena.HeadOf(wanted);
   uint32_t first = m_.arena.Get(head).index;
+  PageRange area = fault.vma != nullptr ? fault.vma->range : PageRange{0, (kMaxAddress + 1) >> m_.page_shift};
   for (uint32_t i = 0; i < m_.arena.Get(head).pages(); ++i) {
     PageNumber at = fault.page + first + i - index;
-    if (at != fault.page && fault.vma != nullptr && (at < fault.vma->range.first || at >= fault.vma->range.end)) continue;
+    if (at < area.first || at >= area.end) continue;
     Pte& pte = fault.mm.page_table.Ensure(at);
     if (Present(pte, fault.slot)) continue;
     FolioId page{Raw(head) + i};
@@ -190,14 +195,20 @@ bool Faults::IsStack(const Fault& fault) {
 // How far the file's pages lie above their indices.
 int64_t Faults::DeltaOf(const Fault& fault, FileId file, PageIndex first, PageIndex end) {
   if (fault.vma != nullptr) return static_cast<int64_t>(fault.vma->range.first - fault.vma->file_index);
+  // do_fault_around() begins at a multiple of its 16 pages where the area allows, and never below it.
+  PageNumber window = fault.page & ~(kFaultAroundPages - 1);
+  int64_t aligned = static_cast<int64_t>(window - first);
+  bool aligned_holds = fault.page - static_cast<uint64_t>(aligned) < end;
+  const ImpliedArea* best = nullptr;
   for (const ImpliedArea& area : fault.mm.implied) {
     PageIndex index = fault.page - static_cast<uint64_t>(area.delta);
-    if (area.file == file && index >= first && index < end) return area.delta;
+    if (area.file != file || index < first || index >= end) continue;
+    if (area.delta == aligned) return aligned;
+    bool fits = first + static_cast<uint64_t>(area.delta) >= window;
+    if (fits && (best == nullptr || area.delta > best->delta)) best = &area;
   }
-  // do_fault_around() begins at a multiple of its 16 pages, where the area allows.
-  int64_t delta = static_cast<int64_t>((fault.page & ~(kFaultAroundPages - 1)) - first);
-  Imply(fault.mm, file, delta);
-  return delta;
+  if (best != nullptr) return best->delta;
+  return aligned_holds ? aligned : static_cast<int64_t>(fault.page - first);
 }
 
 ImpliedArea& Faults::Imply(Mm& mm, FileId file, int64_t delta) {
@@ -207,32 +218,38 @@ ImpliedArea& Faults::Imply(Mm& mm, FileId file, int64_t delta) {
   return mm.implied.emplace_back(ImpliedArea{file, delta, false});
 }
 
-// The area's object got a name: what was made under the stand-in is the file's.
-void Faults::BindShmem(const Fault& fault, FileId id) {
-  if (fault.vma->file == id) return;
+// The area's object got a name: what was made under the stand-in is the file's.  Other areas of the stand-in (after a
+// fork) keep it, and find their pages anew.
+void Faults::BindShmem(const Fault& fault, FileId id) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   File& stand_in = m_.files.Get(fault.vma->file);
   File& file = m_.files.Get(id);
   if (stand_in.dev != FileTable::kAnonymousDev) return;
+  // Two files' mutexes: nobody holds a named file's while waiting for a stand-in's.
   Locked lock(stand_in.mutex);
   stand_in.area_pages -= static_cast<int64_t>(fault.vma->range.pages());
-  stand_in.pages.ForEach({0, ~uint64_t{0}}, [&](PageIndex index, uint32_t& entry) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    // Two files' mutexes: the stand-in is this area's alone, so nobody waits for it holding the other.
+  if (file.shmem) {
     Locked inner(file.mutex);
-    if ((entry & File::kAbsent) == 0 && m_.cache.Find(file, index) == FolioId::kNone) {
+    stand_in.pages.ForEach({0, ~uint64_t{0}}, [&](PageIndex index, uint32_t& entry) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      if ((entry & File::kAbsent) != 0 || m_.cache.Find(file, index) != FolioId::kNone) return;
       m_.arena.Get(FolioId{entry}).file = id;
       file.pages.Ensure(index) = entry;
+      ++file.cached_pages;
+      --stand_in.cached_pages;
       entry = 0;
-    }
-  });
+    });
+  }
+  if (stand_in.area_pages > 0) return;
+  m_.cache.DeleteAll(fault.slot, stand_in);
+  m_.files.FreeAnonymous(stand_in.id);
 }
 
-FolioId Faults::NewAnonymous(CpuSlot& slot, Mm& mm, bool locked) {
+FolioId Faults::NewAnonymous(CpuSlot& slot, Mm& mm, uint32_t flags) {
   MemcgId memcg = mm.memcg.load(std::memory_order_relaxed);
   m_.charges.Charge(slot, memcg, 1);
   FolioId id = m_.arena.Allocate(slot.folios, 0);
   Folio& folio = m_.arena.Get(id);
   folio.set_memcg(memcg);
-  folio.Set(kFolioAnon | kFolioSwapBacked | (locked ? kFolioUnevictable | kFolioMlocked : 0));
+  folio.Set(kFolioAnon | kFolioSwapBacked | flags);  // before it is in a batch
   folio.refs.store(Folio::kOneRef | Folio::kOneMapping, std::memory_order_relaxed);
   m_.charges.ModStat(slot, memcg, Stat::kAnon, 1);
   m_.charges.ModStat(slot, memcg, Stat::kPgpgin, 1);
@@ -241,7 +258,8 @@ FolioId Faults::NewAnonymous(CpuSlot& slot, Mm& mm, bool locked) {
 }
 
 void Faults::SetAnonymous(const Fault& fault, Pte& pte) {
-  FolioId id = NewAnonymous(fault.slot, fault.mm, fault.vma != nullptr && fault.vma->locked);
+  bool locked = fault.vma != nullptr && fault.vma->locked;
+  FolioId id = NewAnonymous(fault.slot, fault.mm, locked ? kFolioUnevictable | kFolioMlocked : 0);
   if (fault.vma != nullptr) fault.vma->has_anon_vma = true;
   DropPte(fault.slot, pte);
   pte = MakePte(id, kPteAccessed | kPteWritable);
@@ -266,23 +284,37 @@ void Faults::Access(Mm& mm, uint64_t address) {
   if (pte != nullptr && *pte != 0) *pte |= kPteAccessed;
 }
 
-void Faults::Populate(CpuSlot& slot, Mm& mm, PageRange range, bool write) {
-  const FaultHints none;
-  for (PageNumber page = range.first; page < range.end; ++page) {
-    Vma* vma = mm.vmas.Find(page);
-    if (vma == nullptr) continue;
-    Pte& pte = mm.page_table.Ensure(page);
-    if (Present(pte, slot)) continue;
-    Fault fault{slot, mm, none, page, write && (vma->prot & kProtWrite) != 0 ? kFaultWrite : 0, vma};
-    if (vma->shared() && (vma->anonymous() || (vma->file != FileId::kNone && m_.files.Get(vma->file).shmem))) {
-      MapShmem(fault);
-    } else if (vma->anonymous()) {
-      MapAnonymous(fault);
-    } else {
-      continue;  // a file's pages: the hints of the populating call map them
+// Stops where more pages were made than the node has RAM: the kernel would be killing by then.
+bool Faults::Populate(CpuSlot& slot, Mm& mm, PageRange range, bool write) {
+  uint64_t left = m_.config.memory_bytes >> m_.page_shift;
+  auto populate = [&](Vma& vma) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    if (!vma.anonymous() && (vma.file == FileId::kNone || !m_.files.Get(vma.file).shmem)) {
+      return;  // a regular file's pages: their own events tell
     }
-    m_.charges.ModStat(slot, mm.memcg.load(std::memory_order_relaxed), Stat::kPgfault, 1);
+    uint32_t error_code = write && !vma.shared() && (vma.prot & kProtWrite) != 0 ? kFaultWrite : 0;
+    PageNumber end = std::min(vma.range.end, range.end);
+    for (PageNumber page = std::max(vma.range.first, range.first); page < end && left > 0; ++page) {
+      if (PopulatePage({slot, mm, FaultHints{}, page, error_code, &vma})) --left;
+    }
+  };
+  Vma* before = mm.vmas.Find(range.first);
+  if (before != nullptr && before->range.first < range.first) populate(*before);
+  mm.vmas.ForEachWithin(range, populate);
+  return left > 0;
+}
+
+bool Faults::PopulatePage(const Fault& fault) {
+  Pte& pte = fault.mm.page_table.Ensure(fault.page);
+  if (Present(pte, fault.slot)) {
+    if (!fault.write() || (pte & kPteWritable) != 0) return false;
+    WriteProtect(fault, pte);
+  } else if (fault.shared()) {
+    MapShmem(fault);
+  } else {
+    MapAnonymous(fault);
   }
+  m_.charges.ModStat(fault.slot, fault.mm.memcg.load(std::memory_order_relaxed), Stat::kPgfault, 1);
+  return true;
 }
 
 void Faults::AddBaselineAnonymous(CpuSlot& slot, Mm& mm, PageRange range) {
@@ -295,10 +327,8 @@ void Faults::AddBaselineAnonymous(CpuSlot& slot, Mm& mm, PageRange range) {
 
 void Faults::AddArgumentPage(CpuSlot& slot, Mm& mm) {
   m_.charges.ModStat(slot, mm.memcg.load(std::memory_order_relaxed), Stat::kPgfault, 1);
-  FolioId id = NewAnonymous(slot, mm, false);
   // get_user_pages touches it for the name, the environment and the arguments: active before it is on a list.
-  m_.arena.Get(id).Set(kFolioActive);
-  mm.unbound.push_back(id);
+  mm.unbound.push_back(NewAnonymous(slot, mm, kFolioActive));
 }
 
 }  // namespace memcgd::core

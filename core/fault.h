@@ -21,7 +21,8 @@ class Faults {
   // A touch of a mapped page that made no fault (from a sampler).
   void Access(Mm& mm, uint64_t address);
   // Faults that no event told: populate, mlock.  Every page of the range that is not present.
-  void Populate(CpuSlot& slot, Mm& mm, PageRange range, bool write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
+  // False where it gave up at the node's RAM.
+  bool Populate(CpuSlot& slot, Mm& mm, PageRange range, bool write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
   // Anonymous pages that were there before the stream: charged, not counted as faults.
   void AddBaselineAnonymous(CpuSlot& slot, Mm& mm, PageRange range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
   // A page of arguments that exec writes through get_user_pages: counted, charged, at no address yet.
@@ -53,7 +54,9 @@ class Faults {
   ImpliedArea& Imply(Mm& mm, FileId file, int64_t delta) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
   void StandIn(Vma& vma);
   void BindShmem(const Fault& fault, FileId file) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
-  FolioId NewAnonymous(CpuSlot& slot, Mm& mm, bool locked) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
+  // True where it made a fault.
+  bool PopulatePage(const Fault& fault) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
+  FolioId NewAnonymous(CpuSlot& slot, Mm& mm, uint32_t flags) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
   void SetAnonymous(const Fault& fault, Pte& pte) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
   void DropPte(CpuSlot& slot, Pte& pte);
   bool Present(Pte& pte, CpuSlot& slot);

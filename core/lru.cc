@@ -67,6 +67,8 @@ void Lru::DrainAdd(CpuSlot& slot) ABSL_NO_THREAD_SAFETY_ANALYSIS {
 
 void Lru::MarkAccessed(CpuSlot& slot, FolioId head) {
   Folio& folio = arena_.Get(head);
+  MemcgId memcg = folio.memcg();
+  if (memcg == MemcgId::kNone) return;  // deleted meanwhile
   if (!folio.Has(kFolioReferenced)) {
     folio.Set(kFolioReferenced);
     return;
@@ -78,7 +80,7 @@ void Lru::MarkAccessed(CpuSlot& slot, FolioId head) {
     folio.Set(kFolioActive);  // it will be added to the active list
   }
   folio.Clear(kFolioReferenced);
-  Age(folio.memcg(), folio.pages());
+  Age(memcg, folio.pages());
 }
 
 bool Lru::BatchHolds(const FolioBatch& batch, FolioId head) const {
@@ -156,12 +158,18 @@ void Lru::DrainLazyFree(CpuSlot& slot) {
 
 void Lru::SetUnevictable(CpuSlot& slot, FolioId head, bool unevictable) {
   Folio& folio = arena_.Get(head);
-  if (folio.Has(kFolioUnevictable) == unevictable) return;
   uint32_t set = unevictable ? kFolioUnevictable : 0;
   uint32_t clear = unevictable ? kFolioActive : kFolioUnevictable;
-  if (Move(slot, head, set, clear) != MemcgId::kNone) return;
-  folio.Clear(clear);  // in a batch: it goes to the right list when that is drained
-  folio.Set(set);
+  while (folio.Has(kFolioUnevictable) != unevictable) {
+    MemcgId memcg = folio.memcg();
+    if (memcg == MemcgId::kNone || Move(slot, head, set, clear) != MemcgId::kNone) return;
+    // In a batch: it goes to the right list when that is drained, which looks at the flags under the lock.
+    Lruvec& lruvec = tree_.Get(memcg).lruvec;
+    Locked lock(lruvec.lock);
+    if (folio.Has(kFolioLru)) continue;  // drained just now
+    folio.Clear(clear);
+    folio.Set(set);
+  }
 }
 
 void Lru::Discharge(CpuSlot& slot, FolioId head) {

@@ -33,6 +33,8 @@ class MemcgTree {
   void Free(MemcgId id);
   // For loading a saved state: that very id.
   Memcg& Restore(MemcgId id, Memcg* parent, std::string path, bool online);
+  // The same for ids that were freed: ids below `end` are not given again.
+  void RestoreEnd(size_t end) { memcgs_.resize(end); }
 
   // Online cgroups by path: "/" first, then in the order of std::string.
   const std::map<std::string, Memcg*, std::less<>>& online() const { return online_; }

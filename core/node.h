@@ -146,7 +146,6 @@ class Node {
  private:
   friend class BatchRun;
   friend class Snapshot;
-  friend class Invariants;
 
   explicit Node(const NodeConfig& config);
 

@@ -15,19 +15,46 @@ FileTable::~FileTable() {
 FileId FileTable::Open(uint32_t dev, uint64_t ino, bool shmem) {
   Locked lock(mutex_);
   auto [found, is_new] = by_inode_.try_emplace({dev, ino}, FileId::kNone);
-  if (is_new) found->second = Append(dev, ino, shmem);
+  if (is_new) {
+    found->second = Append(dev, ino, shmem);
+    devices_.insert(dev);
+    return found->second;
+  }
+  // What a device with major number 0 holds shows late: a file that nothing is known of yet may change its kind.
+  File& file = Get(found->second);
+  Locked file_lock(file.mutex);
+  if (file.shmem != shmem && file.cached_pages == 0) file.shmem = shmem;
   return found->second;
+}
+
+bool FileTable::IsBlockDevice(const File& file) {
+  if (file.dev >> 20 != 0) return false;
+  Locked lock(mutex_);
+  return file.ino <= UINT32_MAX && devices_.contains(static_cast<uint32_t>(file.ino));
 }
 
 FileId FileTable::CreateAnonymous() {
   Locked lock(mutex_);
+  if (!free_anonymous_.empty()) {
+    FileId id = free_anonymous_.back();
+    free_anonymous_.pop_back();
+    return id;
+  }
   return Append(kAnonymousDev, size(), true);
+}
+
+void FileTable::FreeAnonymous(FileId id) {
+  Locked lock(mutex_);
+  free_anonymous_.push_back(id);
 }
 
 File& FileTable::Restore(uint32_t dev, uint64_t ino, bool shmem) {
   Locked lock(mutex_);
   FileId id = Append(dev, ino, shmem);
-  if (dev != kAnonymousDev) by_inode_[{dev, ino}] = id;
+  if (dev != kAnonymousDev) {
+    by_inode_[{dev, ino}] = id;
+    devices_.insert(dev);
+  }
   return Get(id);
 }
 
@@ -47,7 +74,7 @@ FileId FileTable::Append(uint32_t dev, uint64_t ino, bool shmem) {
   return FileId{id};
 }
 
-bool PageCache::Add(CpuSlot& slot, File& file, PageIndex index, uint32_t order, MemcgId memcg) {
+bool PageCache::Add(CpuSlot& slot, File& file, PageIndex index, uint32_t order, MemcgId memcg, uint32_t flags) {
   bool was_free = true;
   uint32_t pages = 1u << order;
   for (uint32_t i = 0; i < pages; ++i) {
@@ -62,7 +89,7 @@ bool PageCache::Add(CpuSlot& slot, File& file, PageIndex index, uint32_t order, 
   folio.set_memcg(memcg);
   folio.file = file.id;
   folio.index = static_cast<uint32_t>(index);
-  if (file.shmem) folio.Set(kFolioSwapBacked);
+  folio.Set(flags | (file.shmem ? kFolioSwapBacked : 0));  // before it is in a batch
   const Shadow* shadow = nullptr;
   for (uint32_t i = 0; i < pages; ++i) {
     file.pages.Ensure(index + i) = Raw(head) + i;
@@ -79,6 +106,7 @@ bool PageCache::Add(CpuSlot& slot, File& file, PageIndex index, uint32_t order, 
   if (shadow != nullptr) {
     for (uint32_t i = 0; i < pages; ++i) file.shadows.erase(index + i);
   }
+  file.cached_pages += pages;
   charges_.ModStat(slot, memcg, Stat::kFile, static_cast<int32_t>(pages));
   if (file.shmem) charges_.ModStat(slot, memcg, Stat::kShmem, static_cast<int32_t>(pages));
   charges_.ModStat(slot, memcg, Stat::kPgpgin, static_cast<int32_t>(pages));
@@ -112,11 +140,18 @@ void PageCache::Refault(CpuSlot& slot, FolioId head, const Shadow& shadow) {
 bool PageCache::Delete(CpuSlot& slot, File& file, PageIndex index, uint32_t order, MemcgId evictor) {
   FolioId page = Find(file, index);
   if (page == FolioId::kNone) {
-    for (uint32_t i = 0; i < 1u << order; ++i) file.pages.Ensure(index + i) = File::kAbsent;
+    for (uint32_t i = 0; i < 1u << order; ++i) {
+      if (Find(file, index + i) != FolioId::kNone) {
+        Delete(slot, file, index + i, 0, evictor);
+      } else {
+        file.pages.Ensure(index + i) = File::kAbsent;
+      }
+    }
     return false;
   }
   FolioId head = arena_.HeadOf(page);
   Folio& folio = arena_.Get(head);
+  if (evictor == MemcgId::kNone) MarkUnmapped(slot, head);
   Shadow shadow;
   if (evictor != MemcgId::kNone) {
     Lruvec& lruvec = tree_.Get(evictor).lruvec;
@@ -133,6 +168,7 @@ bool PageCache::Delete(CpuSlot& slot, File& file, PageIndex index, uint32_t orde
   MemcgId memcg = folio.memcg();
   int32_t pages = static_cast<int32_t>(folio.pages());
   if (mapped > 0) charges_.ModStat(slot, memcg, Stat::kFileMapped, -mapped);
+  file.cached_pages -= static_cast<uint64_t>(pages);
   charges_.ModStat(slot, memcg, Stat::kFile, -pages);
   if (file.shmem) charges_.ModStat(slot, memcg, Stat::kShmem, -pages);
   ClearDirty(slot, head);
@@ -147,6 +183,7 @@ void PageCache::Read(CpuSlot& slot, File& file, PageIndex first, PageIndex last,
   PageIndex done = first;
   if (position.file == file.id && position.last == last && position.first < first) {
     index = position.done + 1;
+    done = std::max(done, position.done);
   } else if (position.file == file.id) {
     FolioId page = Find(file, first);
     if (page != FolioId::kNone) {
@@ -169,6 +206,14 @@ void PageCache::Read(CpuSlot& slot, File& file, PageIndex first, PageIndex last,
     done = std::max(done, index - 1);
   }
   position = {file.id, first, last, done};
+}
+
+// Truncation unmaps first, and an entry that was used marks the page accessed; then the CPU's batches are drained.
+void PageCache::MarkUnmapped(CpuSlot& slot, FolioId head) {
+  uint32_t mappings = 0;
+  for (uint32_t i = 0; i < arena_.Get(head).pages(); ++i) mappings += arena_.Get(FolioId{Raw(head) + i}).mapcount();
+  for (uint32_t i = 0; i < std::min(mappings, 2u); ++i) lru_.MarkAccessed(slot, head);  // a third changes nothing
+  if (mappings > 0) lru_.Drain(slot);
 }
 
 void PageCache::MarkDirty(CpuSlot& slot, FolioId head) {
@@ -211,10 +256,9 @@ void PageCache::Unmap(CpuSlot& slot, FolioId page) {
   Folio& folio = arena_.Get(page);
   if (folio.Has(kFolioTail)) {
     FolioId head = arena_.HeadOf(page);
+    MemcgId memcg = arena_.Get(head).memcg();
     uint64_t before = folio.refs.fetch_sub(Folio::kOneMapping, std::memory_order_acq_rel);
-    if (Folio::MapcountOf(before) == 1 && !Folio::IsDead(before)) {
-      charges_.ModStat(slot, arena_.Get(head).memcg(), Stat::kFileMapped, -1);
-    }
+    if (Folio::MapcountOf(before) == 1 && !Folio::IsDead(before)) charges_.ModStat(slot, memcg, Stat::kFileMapped, -1);
     lru_.Put(slot, head);
     return;
   }

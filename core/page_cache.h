@@ -15,8 +15,10 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "core/charge.h"
 #include "core/lru.h"
 #include "core/sparse_array.h"
@@ -47,6 +49,7 @@ struct File {
   bool shmem = false;
 
   Mutex mutex;
+  uint64_t cached_pages ABSL_GUARDED_BY(mutex) = 0;
   SparseArray pages ABSL_GUARDED_BY(mutex);  // folio index, kAbsent, or 0: never seen
   absl::flat_hash_map<uint64_t, Shadow> shadows ABSL_GUARDED_BY(mutex);
   // Anonymous shared memory: pages of areas that map it, and pages committed for it.  It ends with its last area.
@@ -59,8 +62,14 @@ class FileTable {
   FileTable();
   // The file of that device and inode, made where it is new.
   FileId Open(uint32_t dev, uint64_t ino, bool shmem);
+  // The inode of a disk itself: the block layer's own file system, inode number = the disk's device number.
+  bool IsBlockDevice(const File& file);
   // A new object of shared anonymous memory.
   FileId CreateAnonymous();
+  // The object has no area and no page left.
+  void FreeAnonymous(FileId id);
+  // For saving and loading a state, at a cut.
+  std::vector<FileId>& free_anonymous() ABSL_NO_THREAD_SAFETY_ANALYSIS { return free_anonymous_; }
   File& Get(FileId id) const {
     return chunks_[Raw(id) / kChunk].load(std::memory_order_acquire)[Raw(id) % kChunk];  // pairs with Append()
   }
@@ -81,6 +90,8 @@ class FileTable {
   std::atomic<uint32_t> size_{1};
   Mutex mutex_;
   absl::flat_hash_map<std::pair<uint32_t, uint64_t>, FileId> by_inode_ ABSL_GUARDED_BY(mutex_);
+  std::vector<FileId> free_anonymous_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_set<uint32_t> devices_ ABSL_GUARDED_BY(mutex_);  // on which files are
 };
 
 class PageCache {
@@ -88,9 +99,9 @@ class PageCache {
   PageCache(MemcgTree& tree, FolioArena& arena, Charges& charges, Lru& lru)
       : tree_(tree), arena_(arena), charges_(charges), lru_(lru) {}
 
-  // Adds a folio of 2^order pages, charged to `memcg`; judges a refault where a shadow or an unexplained absence
+  // Adds a folio of 2^order pages with these flags, charged to `memcg`; judges a refault where a shadow or an unexplained absence
   // says so.  False where a page was there already (it is replaced: the trace has lost its deletion).
-  bool Add(CpuSlot& slot, File& file, PageIndex index, uint32_t order, MemcgId memcg)
+  bool Add(CpuSlot& slot, File& file, PageIndex index, uint32_t order, MemcgId memcg, uint32_t flags = 0)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(file.mutex);
   // Takes the folio that holds this page out of the cache.  `evictor`: reclaim took it, aimed at that cgroup, and
   // a shadow stays; kNone: it was truncated or deleted.  False where the page was not cached.
@@ -119,6 +130,7 @@ class PageCache {
   void Unmap(CpuSlot& slot, FolioId page);
 
  private:
+  void MarkUnmapped(CpuSlot& slot, FolioId head);
   void Refault(CpuSlot& slot, FolioId head, const Shadow& shadow);
 
   MemcgTree& tree_;

@@ -179,6 +179,8 @@ void Processes::EndProcess(CpuSlot& slot, Process& process, uint32_t generation)
     process.exec_mm = MmId::kNone;
     process.mm.store(MmId::kNone, std::memory_order_relaxed);
     --m_.tree.Get(process.memcg.load(std::memory_order_relaxed)).processes;
+    // Where others use the address space on, it stays charged as it is.
+    if (mm != MmId::kNone && m_.mms.Get(Raw(mm)).owner == process.id) m_.mms.Get(Raw(mm)).owner = ProcessId::kNone;
   }
   PutMm(slot, exec_mm);
   PutMm(slot, mm);

@@ -50,10 +50,11 @@ class Processes {
   // At a cut.
   void Attach(Thread& thread, Memcg& memcg);
 
+  // For saving and loading a state, at a cut; snapshot.cc has it.
+  template <typename Archive>
+  void Walk(Archive& a);
+
   uint64_t alive() const { return alive_.load(std::memory_order_relaxed); }
-  const IndexedTable<Process>& processes() const { return processes_; }
-  IndexedTable<Process>& processes() { return processes_; }
-  IndexedTable<Thread>& threads() { return threads_; }
 
  private:
   Process& NewProcess(uint32_t tgid, MemcgId memcg) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

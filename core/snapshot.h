@@ -26,16 +26,22 @@ class Snapshot {
   static absl::StatusOr<std::unique_ptr<Node>> Load(std::string_view bytes);
 
  private:
-  class Writer;
-  class Reader;
-  template <typename Stream>
-  static void Visit(Stream& s, Node& node);
-};
-
-// Recomputes every total from the pages; empty, or the first thing that is wrong.
-class Invariants {
- public:
-  static std::string Check(Node& node);
+  template <typename Archive>
+  static void Walk(Archive& a, Node& node);
+  template <typename Archive>
+  static void WalkTree(Archive& a, Machine& m);
+  template <typename Archive>
+  static void WalkCpus(Archive& a, Machine& m);
+  template <typename Archive>
+  static void WalkFolios(Archive& a, Machine& m);
+  template <typename Archive>
+  static void WalkFiles(Archive& a, Machine& m);
+  template <typename Archive>
+  static void WalkSpaces(Archive& a, Machine& m);
+  template <typename Archive>
+  static void WalkProcesses(Archive& a, Processes& processes);
+  template <typename Archive>
+  static void WalkStreams(Archive& a, Node& node);
 };
 
 uint64_t HashBytes(std::string_view bytes);

@@ -47,7 +47,8 @@ int64_t HierarchicalLimitBytes(const Machine& machine, const Memcg& memcg) {
   for (const Memcg* level = &memcg; level != nullptr; level = level->parent) {
     pages = std::min(pages, level->memory.max_pages());
   }
-  return pages * machine.config.page_size;
+  int64_t page = machine.config.page_size;
+  return std::min(pages, INT64_MAX / page) * page;
 }
 
 std::array<int64_t, kStats> ReadRecursive(const Machine& machine, const Memcg& memcg) {

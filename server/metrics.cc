@@ -9,8 +9,10 @@ namespace {
 static_assert(kWideKindNames == std::variant_size_v<core::WideBody>);
 
 constexpr std::array<std::string_view, core::kEventKinds> kKindNames = {
-    "invalid",    "fault",      "file_fault", "map_pages", "file_add", "file_delete", "file_read",
-    "file_write", "file_dirty", "mmap_anon",  "munmap",    "dontneed", "brk",         "access"};
+    "invalid",   "fault",      "file_fault",  "map_pages", "file_add", "file_delete",
+    "file_read", "file_write", "file_dirty",  "mmap_anon", "munmap",   "dontneed",
+    "brk",       "access",     "instruction", "readahead"};
+static_assert(!kKindNames.back().empty(), "a kind of event has no name");
 
 constexpr std::array<std::string_view, kWideKindNames> kWideNames = {"define_path",
                                                                      "define_file",

@@ -20,6 +20,8 @@ using std::chrono::steady_clock;
 
 // What clients get to finish by themselves when they are told to go elsewhere.
 constexpr milliseconds kGoAwayGrace{2000};
+// What answers that were given get to reach their clients.
+constexpr milliseconds kLastAnswers{500};
 constexpr size_t kAdminThreads = 2;
 
 size_t ApplyThreads(const Config& config) {
@@ -114,9 +116,11 @@ void Server::Drain(milliseconds limit) {
   const auto deadline = steady_clock::now() + limit;
   health_.Stop();
   ingest_.Drain(std::min(kGoAwayGrace, limit / 2), deadline);
-  const auto left =
-      std::max(milliseconds(0), std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now()));
-  grpc_->Shutdown(std::chrono::system_clock::now() + left);
+  admin_workers_.WaitUntilIdle(deadline);
+  // All answers are given.  gRPC would wait for idle connections too, which a client that makes no call just
+  // now may not close.
+  const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
+  grpc_->Shutdown(std::chrono::system_clock::now() + std::clamp(left, milliseconds(0), kLastAnswers));
   grpc_->Wait();
 }
 

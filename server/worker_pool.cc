@@ -25,17 +25,25 @@ void WorkerPool::Schedule(std::function<void()> task) {
   wake_.notify_one();
 }
 
+void WorkerPool::WaitUntilIdle(std::chrono::steady_clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  idle_.wait_until(lock, deadline, [this] { return tasks_.empty() && running_ == 0; });
+}
+
 void WorkerPool::Run() {
+  std::unique_lock lock(mutex_);
   while (true) {
-    std::function<void()> task;
-    {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
-      if (tasks_.empty()) return;
-      task = std::move(tasks_.front());
-      tasks_.pop_front();
-    }
+    wake_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
+    if (tasks_.empty()) return;
+    std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    ++running_;
+    lock.unlock();
     task();
+    task = nullptr;  // what it holds goes before the pool calls itself idle
+    lock.lock();
+    --running_;
+    if (running_ == 0 && tasks_.empty()) idle_.notify_all();
   }
 }
 

@@ -5,6 +5,7 @@
 #ifndef MEMCGD_SERVER_WORKER_POOL_H_
 #define MEMCGD_SERVER_WORKER_POOL_H_
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -24,14 +25,18 @@ class WorkerPool {
   WorkerPool& operator=(const WorkerPool&) = delete;
 
   void Schedule(std::function<void()> task);
+  // Waits until nothing is scheduled and nothing runs, or until `deadline`.
+  void WaitUntilIdle(std::chrono::steady_clock::time_point deadline);
 
  private:
   void Run();
 
-  // std::mutex for std::condition_variable; it guards tasks_ and stopping_.
+  // std::mutex for std::condition_variable; it guards tasks_, running_ and stopping_.
   std::mutex mutex_;
   std::condition_variable wake_;
+  std::condition_variable idle_;
   std::deque<std::function<void()>> tasks_;
+  size_t running_ = 0;
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

@@ -138,7 +138,7 @@ class WithServer(EndToEnd):
         times = self.times(10, 5)
         code, out, err = self.replay(self.directory.file('t', trace(10)), '--stat-at', self.stat_at(times))
         self.assertEqual(code, 0, err)
-        self.assertEqual(len(re.findall(r'^at 1\.0000\d+: Committed_AS ', out, re.M)), 2)
+        self.assertEqual(len(re.findall(r'^at 1\.000\d+: Committed_AS ', out, re.M)), 2)
 
     def test_two_replays_at_once_do_not_meet(self):
         times = self.times(3000, 500)
@@ -211,6 +211,9 @@ class WithServer(EndToEnd):
         self.assertEqual(code, 1)
         self.assertIn('INVALID_ARGUMENT', err)
 
+        code, out, err = ctl('cgroup', 'stat', '/nope', *node)
+        self.assertEqual((code, out), (1, ''))
+        self.assertRegex(err, r'\Amemcgctl: NOT_FOUND: .*"/nope".*memcgctl cgroup ls')
         code, out, _ = ctl('cgroup', 'ls', '-o', 'json', *node)
         self.assertEqual((code, [cgroup['path'] for cgroup in json.loads(out)]), (0, ['/', '/a', '/a/b']))
         code, out, _ = ctl('cgroup', 'ls', '/a', '-o', 'json', environment={'MEMCGCTL_NODE': 'n'})
@@ -236,7 +239,8 @@ class WithServer(EndToEnd):
         self.assertRegex(out, r'\Alow 0\nhigh 0\nmax 0\noom 0\noom_kill 0\n')
         code, out, err = self.run_ctl(*stat, '-o', 'json', server=self.server.address)
         reading = json.loads(out)
-        self.assertEqual((code, reading['stat']['anon'], reading['current']), (0, 40960, 40960))
+        self.assertEqual((code, reading['stat']['anon']), (0, 40960))
+        self.assertGreaterEqual(reading['current'], 40960)  # what CPUs hold in stock counts, as in the kernel
         code, out, err = self.run_ctl('cgroup', 'stat', '/', '--node', 'n', '-o', 'json', '--local',
                                       server=self.server.address)
         reading = json.loads(out)

@@ -111,7 +111,7 @@ TEST_F(IngestTest, HandlesLiveAsLongAsTheirStream) {
     Feed feed(ingest_.get(), "n");
     ASSERT_TRUE(feed.Open("s").has_value());
     v1::Batch batch = BatchOf(1, {});
-    batch.add_side()->mutable_define_path()->set_handle(5);
+    batch.add_side()->mutable_define_path()->set_handle(1);
     batch.mutable_side(0)->mutable_define_path()->set_path("/kept");
     ASSERT_TRUE(feed.Apply(batch).has_value());
     feed.End();
@@ -119,7 +119,7 @@ TEST_F(IngestTest, HandlesLiveAsLongAsTheirStream) {
   Feed feed(ingest_.get(), "n");
   ASSERT_TRUE(feed.Open("s").has_value());
   v1::Batch batch = BatchOf(2, {});
-  batch.add_side()->mutable_cgroup_create()->set_path(5);
+  batch.add_side()->mutable_cgroup_create()->set_path(1);
   AddMark(1, &batch);
   std::vector<v1::State> states;
   ASSERT_TRUE(feed.Apply(batch, &states).has_value()) << feed.End().error_message();
@@ -272,13 +272,13 @@ INSTANTIATE_TEST_SUITE_P(
                   [](v1::Batch* batch) {
                     for (int i = 0; i < 2; ++i) {
                       v1::DefinePath* define = batch->add_side()->mutable_define_path();
-                      define->set_handle(4);
+                      define->set_handle(1);
                       define->set_path("/x");
                     }
                   }},
         Malformed{"BadPath", "side event 0", "batch.side[0]",
                   [](v1::Batch* batch) {
-                    batch->add_side()->mutable_define_path()->set_handle(4);
+                    batch->add_side()->mutable_define_path()->set_handle(1);
                     batch->mutable_side(0)->mutable_define_path()->set_path("/a/../b");
                   }}),
     [](const testing::TestParamInfo<Malformed>& info) { return info.param.name; });
@@ -356,7 +356,7 @@ TEST_F(IngestTest, TheMetadataMustNameTheNode) {
 }
 
 TEST_F(IngestTest, TwoStreamsFeedOneNode) {
-  constexpr uint64_t kBatches = 200;
+  static constexpr uint64_t kBatches = 200;
   const auto feed_all = [this](uint32_t tid) {
     Feed feed(ingest_.get(), "n");
     const std::string id = "s" + std::to_string(tid);

@@ -111,10 +111,12 @@ class Feed {
     return std::nullopt;
   }
 
-  void WritesDone() { call_->WritesDone(); }
+  void WritesDone() {
+    if (!std::exchange(writes_done_, true)) call_->WritesDone();
+  }
   // How the call ended; answers that were not read go to `rest`.
   grpc::Status End(std::vector<v1::StreamResponse>* rest = nullptr) {
-    call_->WritesDone();
+    WritesDone();
     while (std::optional<v1::StreamResponse> response = Read()) {
       if (rest != nullptr) rest->push_back(*response);
     }
@@ -125,6 +127,7 @@ class Feed {
   const std::string node_;
   const std::unique_ptr<grpc::ClientContext> context_;
   const std::unique_ptr<grpc::ClientReaderWriter<v1::StreamRequest, v1::StreamResponse>> call_;
+  bool writes_done_ = false;
 };
 
 class ServerFixture : public testing::Test {

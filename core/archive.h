@@ -1,0 +1,136 @@
+// The two directions of a snapshot: one walk over the state writes it or reads it, so that they cannot part.
+//
+// Numbers are LEB128 (zigzag where signed), strings carry their length, the checksum stands last.
+//
+// Thread safety: one thread at a time.
+#ifndef MEMCGD_CORE_ARCHIVE_H_
+#define MEMCGD_CORE_ARCHIVE_H_
+
+#include <atomic>
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace memcgd::core {
+
+// Writes.
+class Writer {
+ public:
+  static constexpr bool kReads = false;
+
+  template <typename T>
+    requires std::integral<T> || std::is_enum_v<T>
+  void operator()(const T& value) {
+    if constexpr (std::is_enum_v<T>) {
+      Put(static_cast<uint64_t>(static_cast<std::underlying_type_t<T>>(value)));
+    } else if constexpr (std::is_signed_v<T>) {
+      int64_t wide = value;
+      Put(static_cast<uint64_t>(wide) << 1 ^ static_cast<uint64_t>(wide >> 63));
+    } else {
+      Put(value);
+    }
+  }
+  template <typename T>
+  void operator()(const std::atomic<T>& value) {
+    (*this)(value.load(std::memory_order_relaxed));
+  }
+  void operator()(const std::string& text) {
+    Put(text.size());
+    bytes_.append(text);
+  }
+  // The number of elements that follow.
+  uint64_t Size(uint64_t size) {
+    Put(size);
+    return size;
+  }
+  bool ok() const { return true; }
+  std::string Take() { return std::move(bytes_); }
+
+ private:
+  void Put(uint64_t value) {
+    while (value >= 0x80) {
+      bytes_.push_back(static_cast<char>(value | 0x80));
+      value >>= 7;
+    }
+    bytes_.push_back(static_cast<char>(value));
+  }
+
+  std::string bytes_;
+};
+
+// Reads; after the bytes' end, or a number out of its type's range, everything is 0 and ok() is false.
+class Reader {
+ public:
+  static constexpr bool kReads = true;
+
+  explicit Reader(std::string_view bytes) : bytes_(bytes) {}
+
+  template <typename T>
+    requires std::integral<T> || std::is_enum_v<T>
+  void operator()(T& value) {
+    uint64_t raw = Get();
+    if constexpr (std::is_enum_v<T>) {
+      value = static_cast<T>(raw);
+      if (static_cast<uint64_t>(static_cast<std::underlying_type_t<T>>(value)) != raw) Fail();
+    } else if constexpr (std::is_signed_v<T>) {
+      int64_t wide = static_cast<int64_t>(raw >> 1 ^ (~(raw & 1) + 1));
+      value = static_cast<T>(wide);
+      if (value != wide) Fail();
+    } else {
+      value = static_cast<T>(raw);
+      if (value != raw) Fail();
+    }
+  }
+  template <typename T>
+  void operator()(std::atomic<T>& value) {
+    T plain{};
+    (*this)(plain);
+    value.store(plain, std::memory_order_relaxed);
+  }
+  void operator()(std::string& text) {
+    uint64_t size = Size(0);
+    text.assign(bytes_.substr(0, size));
+    bytes_.remove_prefix(size);
+  }
+  // At most what the bytes left can hold.
+  uint64_t Size(uint64_t) {
+    uint64_t size = Get();
+    if (size > bytes_.size()) {
+      Fail();
+      return 0;
+    }
+    return size;
+  }
+  void Fail() {
+    ok_ = false;
+    bytes_ = {};
+  }
+  bool ok() const { return ok_; }
+  bool at_end() const { return bytes_.empty(); }
+
+ private:
+  uint64_t Get() {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      if (bytes_.empty()) {
+        Fail();
+        return 0;
+      }
+      uint64_t byte = static_cast<uint8_t>(bytes_.front());
+      bytes_.remove_prefix(1);
+      value |= (byte & 0x7f) << shift;
+      if (byte < 0x80) return value;
+    }
+    Fail();
+    return 0;
+  }
+
+  std::string_view bytes_;
+  bool ok_ = true;
+};
+
+}  // namespace memcgd::core
+
+#endif  // MEMCGD_CORE_ARCHIVE_H_

@@ -1,0 +1,217 @@
+#include "core/invariants.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/stat_reader.h"
+
+namespace memcgd::core {
+namespace {
+
+// What the pages themselves say.
+struct Recount {
+  std::vector<uint32_t> mappings;      // by page: entries of page tables
+  std::vector<uint32_t> refs;          // by head
+  std::vector<bool> cached;            // by page
+  std::vector<std::array<int64_t, kStats>> stats;  // by cgroup, its own
+  std::vector<int64_t> charged;        // by cgroup, its own, pages
+  int64_t committed = 0;
+};
+
+class Checker {
+ public:
+  explicit Checker(Machine& machine) : m_(machine) {
+    count_.mappings.resize(m_.arena.end());
+    count_.refs.resize(m_.arena.end());
+    count_.cached.resize(m_.arena.end());
+    count_.stats.resize(m_.tree.all().size());
+    count_.charged.resize(m_.tree.all().size());
+  }
+
+  std::string Run() {
+    CountSpaces();
+    CountFiles();
+    CountBatches();
+    if (!wrong_.empty()) return wrong_;
+    CheckFolios();
+    CheckLists();
+    CheckMemcgs();
+    int64_t committed = m_.commit.counter().Sum();
+    if (wrong_.empty() && committed != count_.committed) {
+      wrong_ = absl::StrCat("Committed_AS says ", committed, " pages, areas ", count_.committed);
+    }
+    return wrong_;
+  }
+
+ private:
+  void Wrong(std::string what) {
+    if (wrong_.empty()) wrong_ = std::move(what);
+  }
+  int64_t& StatOf(MemcgId memcg, Stat stat) { return count_.stats[Raw(memcg)][static_cast<size_t>(stat)]; }
+
+  void CountMapping(FolioId page) {
+    ++count_.mappings[Raw(page)];
+    ++count_.refs[Raw(m_.arena.HeadOf(page))];
+  }
+
+  void CountSpaces() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    for (uint32_t id = 1; id < m_.mms.end(); ++id) {
+      Mm& mm = m_.mms.Get(id);
+      if (mm.users == 0) continue;
+      mm.page_table.ForEach({0, ~uint64_t{0}}, [&](PageNumber, Pte& pte) {
+        if (Raw(PteFolio(pte)) > Raw(FolioId::kZeroPage)) CountMapping(PteFolio(pte));
+      });
+      for (FolioId page : mm.unbound) CountMapping(page);
+      int64_t total = 0, accounted = 0;
+      PageNumber last_end = 0;
+      for (const auto& [first, vma] : mm.vmas.areas()) {
+        if (first != vma.range.first || vma.range.empty() || first < last_end) {
+          Wrong(absl::StrCat("address space ", id, ": area at page ", first, " overlaps or is empty"));
+        }
+        last_end = vma.range.end;
+        total += static_cast<int64_t>(vma.range.pages());
+        if (vma.accounted) accounted += static_cast<int64_t>(vma.range.pages());
+      }
+      if (total != mm.total_pages) Wrong(absl::StrCat("address space ", id, ": total_pages ", mm.total_pages, ", areas ", total));
+      if (accounted != mm.committed_pages) {
+        Wrong(absl::StrCat("address space ", id, ": committed ", mm.committed_pages, ", areas ", accounted));
+      }
+      count_.committed += accounted;
+    }
+  }
+
+  void CountFiles() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    for (uint32_t id = 1; id < m_.files.size(); ++id) {
+      File& file = m_.files.Get(FileId{id});
+      count_.committed += file.committed_pages;
+      uint64_t cached = 0;
+      file.pages.ForEach({0, ~uint64_t{0}}, [&](PageIndex index, uint32_t& entry) {
+        if ((entry & File::kAbsent) != 0) return;
+        ++cached;
+        FolioId page{entry};
+        FolioId head = m_.arena.HeadOf(page);
+        Folio& folio = m_.arena.Get(head);
+        if (page == head) ++count_.refs[Raw(head)];
+        count_.cached[Raw(page)] = true;
+        if (folio.file != FileId{id} || folio.index + (Raw(page) - Raw(head)) != index) {
+          Wrong(absl::StrCat("file ", id, " page ", index, ": its folio says file ", Raw(folio.file), " page ", folio.index));
+        }
+        MemcgId memcg = folio.memcg();
+        if (memcg == MemcgId::kNone) return Wrong(absl::StrCat("file ", id, " page ", index, " is charged to nobody"));
+        ++StatOf(memcg, Stat::kFile);
+        if (file.shmem) ++StatOf(memcg, Stat::kShmem);
+        if (page == head && folio.Has(kFolioDirty)) StatOf(memcg, Stat::kFileDirty) += folio.pages();
+        if (count_.mappings[Raw(page)] > 0) ++StatOf(memcg, Stat::kFileMapped);
+      });
+      if (cached != file.cached_pages) Wrong(absl::StrCat("file ", id, ": cached_pages ", file.cached_pages, ", pages ", cached));
+    }
+  }
+
+  void CountBatches() {
+    for (std::unique_ptr<CpuSlot>& slot : m_.cpus) {
+      for (const FolioBatch* batch : {&slot->lru_add, &slot->lru_activate, &slot->lru_lazyfree}) {
+        for (uint32_t i = 0; i < batch->count; ++i) ++count_.refs[Raw(batch->folios[i])];
+      }
+      for (const Stock::Slot& stock : slot->stock.slots) {
+        if (stock.memcg != MemcgId::kNone) count_.charged[Raw(stock.memcg)] += stock.pages;
+      }
+      if (slot->uncharge_pages != 0) Wrong(absl::StrCat("CPU ", slot->cpu, " has uncharges gathered at a cut"));
+    }
+  }
+
+  void CheckFolios() {
+    uint64_t in_use = 0;
+    for (uint32_t id = 2; id < m_.arena.end(); ++id) {
+      Folio& folio = m_.arena.Get(FolioId{id});
+      uint64_t refs = folio.refs.load(std::memory_order_relaxed);
+      if (Folio::MapcountOf(refs) != count_.mappings[id]) {
+        Wrong(absl::StrCat("page ", id, ": mapcount ", Folio::MapcountOf(refs), ", entries ", count_.mappings[id]));
+      }
+      if (folio.Has(kFolioTail)) continue;
+      if (Folio::RefsOf(refs) != count_.refs[id]) {
+        Wrong(absl::StrCat("folio ", id, ": refs ", Folio::RefsOf(refs), ", holders ", count_.refs[id]));
+      }
+      if (Folio::RefsOf(refs) == 0) continue;
+      in_use += folio.pages();
+      MemcgId memcg = folio.memcg();
+      if (Folio::IsDead(refs) != (memcg == MemcgId::kNone)) Wrong(absl::StrCat("folio ", id, ": dead or charged, not both"));
+      if (memcg == MemcgId::kNone) continue;
+      count_.charged[Raw(memcg)] += folio.pages();
+      if (folio.anon() && count_.mappings[id] > 0) ++StatOf(memcg, Stat::kAnon);
+    }
+    if (in_use != m_.arena.allocated_pages()) {
+      Wrong(absl::StrCat("arena says ", m_.arena.allocated_pages(), " pages in use, folios ", in_use));
+    }
+  }
+
+  void CheckLists() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    for (const std::unique_ptr<Memcg>& memcg : m_.tree.all()) {
+      if (memcg == nullptr) continue;
+      for (size_t i = 0; i < kLruLists; ++i) {
+        LruList which = static_cast<LruList>(i);
+        const Lruvec::List& list = memcg->lruvec.lists[i];
+        int64_t pages = 0;
+        FolioId prev = FolioId::kNone;
+        for (FolioId id = list.head; id != FolioId::kNone && wrong_.empty(); id = m_.arena.Get(id).next) {
+          Folio& folio = m_.arena.Get(id);
+          if (folio.prev != prev || !folio.Has(kFolioLru) || folio.dead() || folio.memcg() != memcg->id ||
+              LruListOf(folio.flags.load(std::memory_order_relaxed)) != which) {
+            Wrong(absl::StrCat("folio ", Raw(id), " does not belong on list ", i, " of cgroup ", memcg->path));
+          }
+          prev = id;
+          pages += folio.pages();
+        }
+        if (list.tail != prev || list.pages != pages) {
+          Wrong(absl::StrCat("list ", i, " of cgroup ", memcg->path, " says ", list.pages, " pages, has ", pages));
+        }
+        StatOf(memcg->id, LruStat(which)) += pages;
+      }
+    }
+  }
+
+  void CheckMemcgs() {
+    constexpr Stat kStates[] = {Stat::kAnon,         Stat::kFile,       Stat::kShmem,        Stat::kFileMapped, Stat::kFileDirty,
+                                Stat::kInactiveAnon, Stat::kActiveAnon, Stat::kInactiveFile, Stat::kActiveFile, Stat::kUnevictable};
+    std::vector<int64_t> usage = count_.charged;
+    std::vector<std::array<int64_t, kStats>> recursive = count_.stats;
+    std::vector<std::array<int64_t, kStats>> exact = ReadExact(m_);
+    for (size_t id = m_.tree.all().size(); id-- > 0;) {
+      const Memcg* memcg = m_.tree.all()[id].get();
+      if (memcg == nullptr) {
+        if (count_.charged[id] != 0) Wrong(absl::StrCat("freed cgroup ", id, " still has ", count_.charged[id], " pages charged"));
+        continue;
+      }
+      std::array<int64_t, kStats> local = ReadExactLocal(m_, *memcg);
+      for (Stat stat : kStates) {
+        size_t i = static_cast<size_t>(stat);
+        if (local[i] != count_.stats[id][i]) {
+          Wrong(absl::StrCat("cgroup ", memcg->path, ": local ", std::string(StatName(stat)), " ", local[i], ", pages ", count_.stats[id][i]));
+        }
+        if (exact[id][i] != recursive[id][i]) {
+          Wrong(absl::StrCat("cgroup ", memcg->path, ": ", std::string(StatName(stat)), " ", exact[id][i], ", pages ", recursive[id][i]));
+        }
+      }
+      if (id != 0) {
+        int64_t refs = memcg->refs.load(std::memory_order_relaxed);
+        if (refs != count_.charged[id]) Wrong(absl::StrCat("cgroup ", memcg->path, ": refs ", refs, ", charged ", count_.charged[id]));
+        if (memcg->memory.usage_pages() != usage[id]) {
+          Wrong(absl::StrCat("cgroup ", memcg->path, ": usage ", memcg->memory.usage_pages(), ", charged ", usage[id]));
+        }
+        size_t up = Raw(memcg->parent->id);
+        usage[up] += usage[id];
+        for (size_t i = 0; i < kStats; ++i) recursive[up][i] += recursive[id][i];
+      }
+    }
+  }
+
+  Machine& m_;
+  Recount count_;
+  std::string wrong_;
+};
+
+}  // namespace
+
+std::string FindBrokenInvariant(Machine& machine) { return Checker(machine).Run(); }
+
+}  // namespace memcgd::core
