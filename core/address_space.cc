@@ -93,6 +93,7 @@ void AddressSpaces::Unmap(CpuSlot& slot, Mm& mm, PageRange range) {
 void AddressSpaces::Zap(CpuSlot& slot, Mm& mm, PageRange range) {
   bool let_go = false;
   mm.page_table.ForEach(range, [&](PageNumber, Pte& pte) {
+    ++slot.ptes_walked;
     FolioId page = PteFolio(pte);
     if (Raw(page) > Raw(FolioId::kZeroPage)) {
       Folio& folio = m_.arena.Get(page);
@@ -288,6 +289,7 @@ Outcome AddressSpaces::Fork(CpuSlot& slot, Mm& parent, Mm& child) ABSL_NO_THREAD
   child.implied = parent.implied;
   child.predates_stream = parent.predates_stream;
   parent.page_table.ForEach({0, ~uint64_t{0}}, [&](PageNumber page, Pte& pte) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    ++slot.ptes_walked;
     FolioId id = PteFolio(pte);
     if (Raw(id) > Raw(FolioId::kZeroPage)) {
       Folio& folio = m_.arena.Get(id);

@@ -57,7 +57,7 @@ void BatchRun::EnterCpu(uint32_t cpu) ABSL_NO_THREAD_SAFETY_ANALYSIS {
 
 void BatchRun::LeaveCpu() ABSL_NO_THREAD_SAFETY_ANALYSIS {
   if (slot_ == nullptr) return;
-  m_.charges.FlushUncharge(*slot_);
+  result_.ptes_walked += std::exchange(slot_->ptes_walked, 0);
   slot_->lock.Unlock();
   slot_ = nullptr;
 }

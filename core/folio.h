@@ -50,7 +50,7 @@ struct Folio {
   static constexpr uint64_t kDead = uint64_t{1} << 31;
   static constexpr uint64_t kOneMapping = uint64_t{1} << 32;
 
-  FolioId next = FolioId::kNone;  // LRU links; a free descriptor's link; a tail's distance to its head
+  FolioId next = FolioId::kNone;  // LRU links; a tail's distance to its head
   FolioId prev = FolioId::kNone;
   std::atomic<MemcgId> charged{MemcgId::kNone};  // the cgroup charged; kNone once uncharged
   std::atomic<uint32_t> flags{0};
@@ -78,10 +78,13 @@ struct Folio {
 };
 static_assert(sizeof(Folio) == 32);
 
-// A CPU's own free descriptors of order 0, so that most allocations touch nothing shared.
+// A CPU's own free descriptors of order 0, the last freed first: most allocations touch nothing shared, and a
+// descriptor that is still in the cache.
 struct FolioCache {
-  FolioId free = FolioId::kNone;
+  static constexpr uint32_t kSize = 512;
+  std::array<FolioId, kSize> free;
   uint32_t count = 0;
+  int64_t in_use = 0;  // pages that this CPU allocated less those that it freed
 };
 
 class FolioArena {
@@ -108,31 +111,26 @@ class FolioArena {
   // The descriptor may be reused at once.
   void Free(FolioCache& cache, FolioId head);
 
-  uint64_t allocated_pages() const { return allocated_.load(std::memory_order_relaxed); }
   // One past the highest index ever used.
   uint32_t end() const { return end_.load(std::memory_order_relaxed); }
 
 
   // For saving and loading a state, at a cut.  Restore() makes all descriptors below `end` exist, as new.
-  FolioId free_list(uint32_t order) {
-    Locked lock(mutex_);
-    return free_[order];
-  }
-  void Restore(uint32_t end, uint64_t allocated, const std::array<FolioId, kMaxOrder + 1>& free);
+  std::vector<FolioId>& free_list(uint32_t order) ABSL_NO_THREAD_SAFETY_ANALYSIS { return free_[order]; }
+  void Restore(uint32_t end);
 
  private:
   static constexpr uint32_t kChunk = 1u << 15;  // descriptors, 1 MiB
-  static constexpr uint32_t kRefill = 64;
 
   FolioId Bump(uint32_t pages) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EnsureChunk(uint32_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Refill(FolioCache& cache);
+  void GiveBack(FolioCache& cache);
 
   std::array<std::atomic<Folio*>, kMaxFolios / kChunk> chunks_{};
-  std::atomic<uint64_t> allocated_{0};
   std::atomic<uint32_t> end_{2};  // 0 is none, 1 is the zero page
   Mutex mutex_;
-  std::array<FolioId, kMaxOrder + 1> free_ ABSL_GUARDED_BY(mutex_){};
+  std::array<std::vector<FolioId>, kMaxOrder + 1> free_ ABSL_GUARDED_BY(mutex_);  // by order, last freed last
 };
 
 }  // namespace memcgd::core

@@ -140,8 +140,8 @@ class Checker {
       count_.charged[Raw(memcg)] += folio.pages();
       if (folio.anon() && count_.mappings[id] > 0) ++StatOf(memcg, Stat::kAnon);
     }
-    if (in_use != m_.arena.allocated_pages()) {
-      Wrong(absl::StrCat("arena says ", m_.arena.allocated_pages(), " pages in use, folios ", in_use));
+    if (in_use != m_.ResidentPages()) {
+      Wrong(absl::StrCat("arena says ", m_.ResidentPages(), " pages in use, folios ", in_use));
     }
   }
 

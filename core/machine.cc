@@ -17,6 +17,12 @@ Machine::Machine(const NodeConfig& node_config)
   AddCpuStats(MemcgId::kRoot);
 }
 
+uint64_t Machine::ResidentPages() const {
+  int64_t pages = 0;
+  for (const std::unique_ptr<CpuSlot>& slot : cpus) pages += slot->folios.in_use;
+  return static_cast<uint64_t>(pages);
+}
+
 void Machine::AddCpuStats(MemcgId memcg) {
   for (std::unique_ptr<CpuSlot>& slot : cpus) {
     if (slot->stats.size() <= Raw(memcg)) slot->stats.resize(Raw(memcg) + 1);

@@ -238,7 +238,7 @@ NodeInfo Node::Info() {
   info.cgroups = machine_->tree.online().size();
   info.dying_cgroups = machine_->tree.dying();
   info.processes = processes_->alive();
-  info.resident_pages = machine_->arena.allocated_pages();
+  info.resident_pages = machine_->ResidentPages();
   info.committed_as_bytes = static_cast<uint64_t>(machine_->commit.CommittedAsPages()) << machine_->page_shift;
   info.commit_limit_bytes = static_cast<uint64_t>(machine_->commit.LimitPages()) << machine_->page_shift;
   return info;

@@ -63,6 +63,7 @@ struct BatchResult {
   std::array<uint64_t, kOutcomes> outcomes{};  // by Outcome
   std::array<uint64_t, kEventKinds> events{};  // frequent events by kind
   uint64_t wide_events = 0;
+  uint64_t ptes_walked = 0;  // page-table entries copied by fork or unmapped
   std::vector<Notable> notables;
   std::vector<MarkState> marks;
 };

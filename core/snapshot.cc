@@ -173,8 +173,10 @@ void Snapshot::WalkCpus(Archive& a, Machine& m) {
       if (pending == nullptr) continue;
       for (int32_t& value : pending->pending) a(value);
     }
-    a(slot->folios.free);
+    a(slot->folios.in_use);
     a(slot->folios.count);
+    if (slot->folios.count > FolioCache::kSize) slot->folios.count = 0;
+    for (uint32_t i = 0; i < slot->folios.count; ++i) a(slot->folios.free[i]);
     WalkBatch(a, slot->lru_add);
     WalkBatch(a, slot->lru_activate);
     WalkBatch(a, slot->lru_lazyfree);
@@ -198,15 +200,13 @@ void Snapshot::WalkCpus(Archive& a, Machine& m) {
 template <typename Archive>
 void Snapshot::WalkFolios(Archive& a, Machine& m) {
   uint32_t end = m.arena.end();
-  uint64_t allocated = m.arena.allocated_pages();
-  std::array<FolioId, FolioArena::kMaxOrder + 1> free;
-  for (uint32_t order = 0; order <= FolioArena::kMaxOrder; ++order) free[order] = m.arena.free_list(order);
   a(end);
-  a(allocated);
-  for (FolioId& head : free) a(head);
   if constexpr (Archive::kReads) {
     if (end < 2 || end > FolioArena::kMaxFolios) return a.Fail();
-    m.arena.Restore(end, allocated, free);
+    m.arena.Restore(end);
+  }
+  for (uint32_t order = 0; order <= FolioArena::kMaxOrder; ++order) {
+    WalkVector(a, m.arena.free_list(order), [&a](FolioId& head) { a(head); });
   }
   for (uint32_t id = 2; id < end && a.ok(); ++id) {
     Folio& folio = m.arena.Get(FolioId{id});

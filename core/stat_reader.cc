@@ -112,7 +112,7 @@ CgroupReading ReadReading(const Machine& machine, const Memcg& memcg, bool local
   } else {
     CgroupReading::RootUsage usage;
     usage.anon_and_file_bytes = static_cast<uint64_t>(total[static_cast<size_t>(Stat::kAnon)] + total[static_cast<size_t>(Stat::kFile)]);
-    usage.total_less_free_bytes = machine.arena.allocated_pages() * page;
+    usage.total_less_free_bytes = machine.ResidentPages() * page;
     reading.root_usage = usage;
   }
   return reading;

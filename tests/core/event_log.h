@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "core/event.h"
@@ -16,7 +16,10 @@
 
 namespace memcgd::core {
 
-using Step = std::variant<Event, WideEvent>;
+struct Step {
+  Event event;
+  std::shared_ptr<const WideEvent> wide;  // where it is not null, it is the event
+};
 
 class EventLog {
  public:
@@ -67,7 +70,7 @@ class EventLog {
   }
 
   // ---- wide events
-  void Wide(uint32_t tid, WideBody body) { steps_.push_back(WideEvent{0, cpu_, tid, 0, std::move(body)}); }
+  void Wide(uint32_t tid, WideBody body) { steps_.push_back({{}, std::make_shared<WideEvent>(WideEvent{0, cpu_, tid, 0, std::move(body)})}); }
   void Mmap(uint32_t tid, uint64_t page, uint64_t pages, uint32_t prot, uint32_t flags, uint32_t file = 0,
             uint64_t file_page = 0) {
     Wide(tid, wide::Mmap{Bytes(page), Bytes(pages), prot, flags, file, Bytes(file_page)});
@@ -123,7 +126,7 @@ class EventLog {
  private:
   uint64_t Bytes(uint64_t pages) const { return pages << page_shift_; }
   void Push(EventKind kind, uint32_t tid, uint64_t body) {
-    steps_.push_back(Event{Event::Head(kind, cpu_, tid, time_us_++), body});
+    steps_.push_back({{Event::Head(kind, cpu_, tid, time_us_++), body}, nullptr});
   }
   void PushFile(EventKind kind, uint32_t tid, uint32_t file, uint32_t index, uint32_t extra) {
     Push(kind, tid, Event::FileBody(file, index, extra));
@@ -144,10 +147,10 @@ inline absl::Status ApplySteps(Node& node, EventStream* stream, const std::vecto
     events.clear();
     wides.clear();
     for (size_t i = begin; i < std::min(begin + batch, end); ++i) {
-      if (const Event* event = std::get_if<Event>(&steps[i])) {
-        events.push_back(*event);
+      if (steps[i].wide == nullptr) {
+        events.push_back(steps[i].event);
       } else {
-        wides.push_back(std::get<WideEvent>(steps[i]));
+        wides.push_back(*steps[i].wide);
         wides.back().position = static_cast<uint32_t>(events.size());
       }
     }

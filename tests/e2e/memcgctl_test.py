@@ -66,7 +66,8 @@ class WithServer(EndToEnd):
 
     def check_answers(self, out, times, cgroup='/job'):
         answers = json.loads(out, parse_float=str, parse_int=str)
-        self.assertEqual([answer['time'] for answer in answers], [text for text, _ in times], 'times are as given')
+        self.assertEqual([answer['time'] for answer in answers], [text for text, _ in times],
+                         'times are as given')
         for answer, (text, pages) in zip(json.loads(out), times):
             self.assertEqual(answer['cgroups'][cgroup]['anon'], pages * PAGE, text)
             self.assertEqual(answer['cgroups'][cgroup]['pgfault'], pages, text)
@@ -90,7 +91,8 @@ class WithServer(EndToEnd):
         code, out, err = self.replay(self.directory.file('t', trace(10)), '--stat-at', file, '-o', 'json')
         self.assertEqual(code, 0, err)
         answers = json.loads(out)
-        self.assertEqual([sorted(answer['cgroups']) for answer in answers], [['/'], ['/', '/job'], ['/', '/job']])
+        self.assertEqual([sorted(answer['cgroups']) for answer in answers],
+                         [['/'], ['/', '/job'], ['/', '/job']])
         self.assertEqual(answers[2]['cgroups']['/job']['anon'], 10 * PAGE)
         self.assertIn('"time": 99.0,', out)
 
@@ -99,7 +101,8 @@ class WithServer(EndToEnd):
         lines[-1], lines[-2] = lines[-2], lines[-1]
         # The last fault stands before the one before it: it is after the moment, and so is all behind it.
         file = self.directory.file('times', '1.000035\n')
-        code, out, err = self.replay(self.directory.file('t', ''.join(lines)), '--stat-at', file, '-o', 'json')
+        swapped = self.directory.file('t', ''.join(lines))
+        code, out, err = self.replay(swapped, '--stat-at', file, '-o', 'json')
         self.assertEqual(code, 0, err)
         self.assertEqual(json.loads(out)[0]['cgroups']['/job']['anon'], 2 * PAGE)
         self.assertIn('1 times went back', err)
@@ -152,8 +155,8 @@ class WithServer(EndToEnd):
         self.assertEqual(self.nodes(self.server), [])
 
     def test_no_times_no_answers(self):
-        code, out, err = self.replay(self.directory.file('t', trace(1)), '--stat-at', self.directory.file('e', '#\n'),
-                                     '-o', 'json')
+        empty = self.directory.file('empty', '#\n')
+        code, out, err = self.replay(self.directory.file('t', trace(1)), '--stat-at', empty, '-o', 'json')
         self.assertEqual((code, json.loads(out)), (0, []))
 
     # --- nodes
@@ -286,7 +289,8 @@ class WithServer(EndToEnd):
             self.assertIn(path, err)
         self.assertEqual(self.replay(self.directory.path)[0], 3)
         # The second of two, before anything is done with the first.
-        code, out, err = self.replay(self.directory.file('t', trace(1)), os.path.join(self.directory.path, 'missing'))
+        missing = os.path.join(self.directory.path, 'missing')
+        code, out, err = self.replay(self.directory.file('t', trace(1)), missing)
         self.assertEqual((code, out), (3, ''), err)
         self.assertEqual(self.nodes(self.server), [])
 
@@ -298,7 +302,8 @@ class WithServer(EndToEnd):
 
     def test_bad_times(self):
         file = self.directory.file('t', trace(1))
-        for content, complaint in (('1\nsoon\n', ':2: "soon" is not a time'), ('2\n1\n', ':2: time 1 comes after 2')):
+        for content, complaint in (('1\nsoon\n', ':2: "soon" is not a time'),
+                                   ('2\n1\n', ':2: time 1 comes after 2')):
             times = self.directory.file('times', content)
             code, out, err = self.replay(file, '--stat-at', times, '-o', 'json')
             self.assertEqual((code, out), (3, ''))
@@ -309,8 +314,9 @@ class WithServer(EndToEnd):
 
     def test_a_reader_that_goes_away_ends_it_quietly(self):
         times = self.times(20000, 10)
-        command = self.start('replay', self.directory.file('t', trace(20000)), '--stat-at', self.stat_at(times),
-                             '-o', 'json', server=self.server.address)
+        file = self.directory.file('t', trace(20000))
+        command = self.start('replay', file, '--stat-at', self.stat_at(times), '-o', 'json',
+                             server=self.server.address)
         command.process.stdout.read(1000)
         command.process.stdout.close()
         command.process.wait(processes.LIMIT_S)
@@ -349,9 +355,8 @@ class WithServer(EndToEnd):
         try:
             stdin = command.process.stdin
             stdin.write(trace(1).encode())
-            fault = [line(2000000 + i, f'page_fault_user: address=0x{0x7f0000000000:x} ip=0x401000 error_code=0x6')
-                     for i in range(1000)]
-            block = ''.join(fault).encode()
+            fault = 'page_fault_user: address=0x7f0000000000 ip=0x401000 error_code=0x6'
+            block = ''.join(line(2000000 + i, fault) for i in range(1000)).encode()
             for _ in range(0, faults, 1000):
                 stdin.write(block)
                 stdin.flush()
@@ -367,7 +372,8 @@ class WithServer(EndToEnd):
         for cut in (20000, 300000, 700000):
             proxy = CuttingProxy(self.server.address, cut)
             self.addCleanup(proxy.close)
-            code, out, err = self.replay(file, '--stat-at', self.stat_at(times), '-o', 'json', server=proxy.address)
+            code, out, err = self.replay(file, '--stat-at', self.stat_at(times), '-o', 'json',
+                                         server=proxy.address)
             self.assertEqual(code, 0, err)
             self.check_answers(out, times)
             self.assertEqual(proxy.cuts, 1)
@@ -385,6 +391,20 @@ class WithServer(EndToEnd):
         self.assertEqual((code, out), (5, ''), err)
         self.assertRegex(err, r'(?m)^memcgctl: DATA_LOSS: .*was it restarted.*start again')
         self.assertEqual(self.nodes(again), [])
+
+    def test_a_drain_does_not_wait_for_a_replay_that_waits_for_its_input(self):
+        command = self.start('replay', '-', stdin=subprocess.PIPE, server=self.server.address)
+        command.process.stdin.write(trace(10000).encode())  # more than a batch: the stream is at work
+        command.process.stdin.flush()
+
+        def events():
+            code, out, _ = self.run_ctl('node', 'list', '-o', 'json', server=self.server.address)
+            return code == 0 and sum(node['events'] for node in json.loads(out))
+
+        wait_for(events, 'events to arrive')
+        start = time.monotonic()
+        self.assertEqual(self.server.stop(), 0)
+        self.assertLess(time.monotonic() - start, 5, 'as long as a drain takes at most')
 
     def test_a_server_that_does_not_come_back_is_given_up(self):
         command = self.start('replay', '-', '--timeout', '2', stdin=subprocess.PIPE, server=self.server.address)

@@ -66,6 +66,7 @@ struct File {
 struct Entry {
   FolioRef folio;  // null: the zero page
   size_t part = 0;
+  bool writable = false;  // a write makes no fault
 };
 
 struct Area {
@@ -170,7 +171,7 @@ class Model {
   bool Present(Mm& mm, uint64_t page);
   FolioRef NewAnonymous(Mm& mm);
   void SetAnonymous(Mm& mm, uint64_t page, Area* area);
-  void Map(Mm& mm, uint64_t page, const FolioRef& folio, size_t part);
+  void Map(Mm& mm, uint64_t page, const FolioRef& folio, size_t part, bool writable);
   void Drop(Mm& mm, uint64_t page);
   void Unmapped(Folio& folio, size_t part);
 

@@ -1,0 +1,116 @@
+// What the core costs, without transport: traces decoded once and applied in process, and synthetic streams.
+//
+//   core_bench --benchmark_counters_tabular=true
+//
+// ns_per_unit is CPU time over events + page-table entries copied or unmapped.
+#include <benchmark/benchmark.h>
+#include <malloc.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "core/node.h"
+#include "server/wire.h"
+#include "tests/support/in_process_replay.h"
+
+namespace memcgd {
+namespace {
+
+core::NodeConfig FixtureConfig() {
+  core::NodeConfig config;
+  config.cpus = 2;
+  config.memory_bytes = uint64_t{24} << 30;
+  config.zero_page = false;
+  return config;
+}
+
+// A trace, decoded: what Apply takes.
+struct Decoded {
+  explicit Decoded(const std::string& trace) : wire(tests::TranslateTrace(trace, {}, 8192)) {
+    works.resize(wire.size());
+    for (size_t i = 0; i < wire.size(); ++i) {
+      auto batch = server::ToCore(wire[i], &works[i]);
+      if (!batch.ok()) std::abort();
+      batches.push_back(*batch);
+    }
+  }
+  std::vector<v1::Batch> wire;
+  std::vector<server::BatchWork> works;
+  std::vector<core::Batch> batches;
+};
+
+void BM_ApplyTrace(benchmark::State& state, const char* trace) {
+  Decoded decoded(std::string(MEMCGD_FIDELITY_DIR "/traces/") + trace + "/trace.txt.zst");
+  uint64_t events = 0, units = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    auto node = core::Node::Create(FixtureConfig());
+    core::EventStream* stream = (*node)->OpenStream("bench");
+    core::BatchResult result;
+    state.ResumeTiming();
+    for (const core::Batch& batch : decoded.batches) {
+      if (!(*node)->Apply(stream, batch, &result).ok()) std::abort();
+    }
+    state.PauseTiming();
+    for (const core::Batch& batch : decoded.batches) events += batch.events.size() + batch.wide.size();
+    units += result.ptes_walked;
+    node->reset();
+    state.ResumeTiming();
+  }
+  units += events;
+  state.counters["events/s"] = benchmark::Counter(static_cast<double>(events), benchmark::Counter::kIsRate);
+  state.counters["ns_per_event"] =
+      benchmark::Counter(static_cast<double>(events) * 1e-9, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  state.counters["ns_per_unit"] =
+      benchmark::Counter(static_cast<double>(units) * 1e-9, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  state.counters["units_per_event"] = static_cast<double>(units) / static_cast<double>(events);
+}
+BENCHMARK_CAPTURE(BM_ApplyTrace, buildfarm, "buildfarm")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(BM_ApplyTrace, compile, "compile")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(BM_ApplyTrace, anon, "anon")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(BM_ApplyTrace, sqlite, "sqlite")->Unit(benchmark::kMillisecond);
+
+// First touch of fresh anonymous memory in order, then munmap of all of it; a cgroup five levels deep.
+void BM_TouchAndUnmap(benchmark::State& state) {
+  const uint64_t pages = static_cast<uint64_t>(state.range(0));
+  auto node = core::Node::Create(FixtureConfig());
+  core::EventStream* stream = (*node)->OpenStream("bench");
+  core::BatchResult result;
+  std::vector<core::WideEvent> setup(3);
+  setup[0].body = core::wide::DefinePath{1, "/a/b/c/d/e"};
+  setup[1].body = core::wide::CgroupCreate{1};
+  setup[2].body = core::wide::CgroupAttach{1, 7};
+  if (!(*node)->Apply(stream, {0, {}, setup}, &result).ok()) std::abort();
+  constexpr uint64_t kBatch = 8192;
+  constexpr uint64_t kFirst = 0x7f0000000;
+  std::vector<core::Event> events;
+  events.push_back({core::Event::Head(core::EventKind::kMmapAnon, 0, 7, 0), core::Event::RangeBody(kFirst, pages)});
+  for (uint64_t i = 0; i < pages; ++i) {
+    events.push_back({core::Event::Head(core::EventKind::kFault, 0, 7, 0),
+                      core::Event::AddressBody((kFirst + i) << 12, core::kFaultWrite | core::kFaultUser)});
+  }
+  events.push_back({core::Event::Head(core::EventKind::kMunmap, 0, 7, 0), core::Event::RangeBody(kFirst, pages)});
+  for (auto _ : state) {
+    for (size_t i = 0; i < events.size(); i += kBatch) {
+      core::Batch batch{0, std::span(events).subspan(i, std::min<size_t>(kBatch, events.size() - i)), {}};
+      if (!(*node)->Apply(stream, batch, &result).ok()) std::abort();
+    }
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(pages));
+  state.counters["ns_per_page"] = benchmark::Counter(static_cast<double>(pages) * state.iterations() * 1e-9,
+                                                     benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+}
+BENCHMARK(BM_TouchAndUnmap)->Arg(1 << 16)->Arg(1 << 19)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace memcgd
+
+int main(int argc, char** argv) {
+  // As the server does: memory once had is kept.
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+}
