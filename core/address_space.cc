@@ -336,7 +336,7 @@ void AddressSpaces::AddPresent(CpuSlot& slot, Mm& mm, PageRange range, bool anon
     for (PageNumber page = vma.range.first; page < vma.range.end; ++page) {
       FolioId id = m_.cache.Find(file, vma.IndexOf(page));
       Pte& pte = mm.page_table.Ensure(page);
-      if (id == FolioId::kNone || pte != 0) continue;
+      if (id == FolioId::kNone || faults_.Present(pte, slot)) continue;
       m_.cache.Map(slot, id);
       pte = MakePte(id, kPteAccessed);
     }

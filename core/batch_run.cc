@@ -36,8 +36,7 @@ void BatchRun::Run() ABSL_NO_THREAD_SAFETY_ANALYSIS {  // the cut is let go of a
     Outcome outcome = Apply(event);
     if (unknown_thread_ && outcome == Outcome::kOk) outcome = Outcome::kUnknownThread;
     unknown_thread_ = false;
-    // What an event uncharged shows before the next one, so that peaks do not depend on how batches were cut.
-    m_.charges.FlushUncharge(*slot_);
+    EndEvent();
     ++result_.outcomes[static_cast<size_t>(outcome)];
   }
   LeaveCpu();
@@ -53,6 +52,12 @@ void BatchRun::EnterCpu(uint32_t cpu) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   LeaveCpu();
   slot_ = m_.cpus[cpu].get();
   slot_->lock.Lock();
+}
+
+// What an event freed and uncharged shows before the next one, so that peaks do not depend on how batches were cut.
+void BatchRun::EndEvent() {
+  if (slot_->ended.count != 0) m_.lru.FlushEnded(*slot_);
+  m_.charges.FlushUncharge(*slot_);
 }
 
 void BatchRun::LeaveCpu() ABSL_NO_THREAD_SAFETY_ANALYSIS {
@@ -78,17 +83,25 @@ Thread& BatchRun::ThreadOf(uint32_t tid) {
   return node_.processes_->FindOrCreate(tid, tid);
 }
 
+void BatchRun::FindRunThread(uint32_t tid, RunThread& run) {
+  run.thread = &ThreadOf(tid);
+  run.mm = &node_.processes_->MmOf(*run.thread);
+  run.tid = tid;
+}
+
 Outcome BatchRun::Apply(const Event& event) {
   switch (event.kind()) {
     case EventKind::kFault: {
-      Thread& thread = ThreadOf(event.tid());
-      FaultHints hints = std::exchange(thread.hints, FaultHints{});
-      return node_.faults_->Handle(*slot_, node_.processes_->MmOf(thread), hints, event.address(), event.error_code());
+      RunThread& run = RunThreadOf(event.tid());
+      FaultHints& hints = run.thread->hints;
+      Outcome outcome = node_.faults_->Handle(*slot_, *run.mm, hints, event.address(), event.error_code());
+      if (!hints.empty()) hints = FaultHints{};
+      return outcome;
     }
     case EventKind::kFileFault:
-      return FileFault(ThreadOf(event.tid()), stream_.File(event.file()), event.index());
+      return FileFault(*RunThreadOf(event.tid()).thread, stream_.File(event.file()), event.index());
     case EventKind::kMapPages: {
-      FaultHints& hints = ThreadOf(event.tid()).hints;
+      FaultHints& hints = RunThreadOf(event.tid()).thread->hints;
       hints.map_file = stream_.File(event.file());
       hints.map_first = event.index();
       hints.map_end = PageIndex{event.index()} + event.extra() + 1;
@@ -96,7 +109,7 @@ Outcome BatchRun::Apply(const Event& event) {
       return Outcome::kOk;
     }
     case EventKind::kInstruction:
-      ThreadOf(event.tid()).hints.instruction = event.address() >> m_.page_shift;
+      RunThreadOf(event.tid()).thread->hints.instruction = event.address() >> m_.page_shift;
       return Outcome::kOk;
     case EventKind::kFileAdd:
       return FileAdd(event.tid(), stream_.File(event.file()), event.index(), event.extra());
@@ -227,6 +240,7 @@ Outcome BatchRun::Readahead(FileId id, PageIndex index) {
 
 void BatchRun::ApplyWide(const WideEvent& wide) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   ++result_.wide_events;
+  run_threads_ = {};
   std::visit(
       [&]<typename Body>(const Body& body) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         if constexpr (kAtCut<Body>) {
@@ -240,7 +254,7 @@ void BatchRun::ApplyWide(const WideEvent& wide) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         Outcome outcome = Wide(wide, body);
         if (unknown_thread_ && outcome == Outcome::kOk) outcome = Outcome::kUnknownThread;
         unknown_thread_ = false;
-        m_.charges.FlushUncharge(*slot_);
+        EndEvent();
         ++result_.outcomes[static_cast<size_t>(outcome)];
         if constexpr (kAtCut<Body>) {
           LeaveCpu();

@@ -7,6 +7,8 @@
 #ifndef MEMCGD_CORE_BATCH_RUN_H_
 #define MEMCGD_CORE_BATCH_RUN_H_
 
+#include <array>
+
 #include "core/address_space.h"
 #include "core/event_stream.h"
 #include "core/fault.h"
@@ -25,8 +27,15 @@ class BatchRun {
   void Run();
 
  private:
+  struct RunThread {
+    uint32_t tid = 0;
+    Thread* thread = nullptr;
+    Mm* mm = nullptr;
+  };
+
   void EnterCpu(uint32_t cpu);
   void LeaveCpu();
+  void EndEvent();
   // The outcome of a control event; what was refused is worth a word.
   Outcome Note(const absl::Status& status);
   Outcome Apply(const Event& event);
@@ -74,6 +83,14 @@ class BatchRun {
   Outcome Wide(const WideEvent& wide, const wide::BaselineCached& cached);
 
   Mm& MmOf(uint32_t tid) { return node_.processes_->MmOf(ThreadOf(tid)); }
+  // The thread of a run of frequent events and its address space, looked up once: what a thread uses changes by wide
+  // events only, and its events come on one stream.
+  RunThread& RunThreadOf(uint32_t tid) {
+    RunThread& run = run_threads_[tid % run_threads_.size()];
+    if (run.tid != tid) FindRunThread(tid, run);
+    return run;
+  }
+  void FindRunThread(uint32_t tid, RunThread& run);
 
   Node& node_;
   Machine& m_;
@@ -82,6 +99,7 @@ class BatchRun {
   BatchResult& result_;
   CpuSlot* slot_ = nullptr;
   uint32_t position_ = 0;
+  std::array<RunThread, 8> run_threads_;  // by the id's low bits: several CPUs' runs interleave
   bool unknown_thread_ = false;  // the event at hand met one
 };
 

@@ -4,7 +4,7 @@
 
 namespace memcgd::core {
 
-void Charges::Charge(CpuSlot& slot, MemcgId id, uint32_t pages) {
+void Charges::ChargeSlow(CpuSlot& slot, MemcgId id, uint32_t pages) {
   if (id == MemcgId::kRoot) return;
   if (ConsumeStock(slot, id, pages)) return;
   Memcg& memcg = tree_.Get(id);
@@ -24,9 +24,11 @@ void Charges::Charge(CpuSlot& slot, MemcgId id, uint32_t pages) {
 }
 
 bool Charges::ConsumeStock(CpuSlot& slot, MemcgId memcg, uint32_t pages) {
-  for (Stock::Slot& stock : slot.stock.slots) {
+  for (uint32_t i = 0; i < Stock::kSlots; ++i) {
+    Stock::Slot& stock = slot.stock.slots[i];
     if (stock.memcg == memcg && stock.pages >= pages) {
       stock.pages -= pages;
+      slot.stock.last = i;
       return true;
     }
   }
@@ -48,6 +50,7 @@ void Charges::RefillStock(CpuSlot& slot, MemcgId memcg, uint32_t pages) {
   }
   target->memcg = memcg;
   target->pages += pages;
+  slot.stock.last = static_cast<uint32_t>(target - slot.stock.slots.data());
   if (target->pages > Stock::kBatch) DrainStockSlot(*target);
 }
 

@@ -24,7 +24,14 @@ class Charges {
  public:
   explicit Charges(MemcgTree& tree) : tree_(tree) {}
 
-  void Charge(CpuSlot& slot, MemcgId memcg, uint32_t pages);
+  void Charge(CpuSlot& slot, MemcgId memcg, uint32_t pages) {
+    Stock::Slot& last = slot.stock.slots[slot.stock.last];
+    if (last.memcg == memcg && last.pages >= pages) {
+      last.pages -= pages;
+    } else {
+      ChargeSlow(slot, memcg, pages);
+    }
+  }
   // Gathered; FlushUncharge() ends a run.
   void Uncharge(CpuSlot& slot, MemcgId memcg, uint32_t pages) {
     if (memcg == MemcgId::kRoot || memcg == MemcgId::kNone) return;
@@ -49,6 +56,7 @@ class Charges {
   void FlushStats(CpuSlot& slot, MemcgId memcg);
 
  private:
+  void ChargeSlow(CpuSlot& slot, MemcgId memcg, uint32_t pages);
   bool ConsumeStock(CpuSlot& slot, MemcgId memcg, uint32_t pages);
   void RefillStock(CpuSlot& slot, MemcgId memcg, uint32_t pages);
   void DrainStockSlot(Stock::Slot& slot);

@@ -26,10 +26,11 @@ struct Stock {
     uint32_t pages = 0;
   };
   std::array<Slot, kSlots> slots;
+  uint32_t last = 0;  // the slot that served last: charges come in runs of one cgroup
 };
 
 struct alignas(64) CpuSlot {
-  Mutex lock;
+  SpinLock lock;  // two streams seldom name one CPU at a time
   uint32_t cpu = 0;  // constant
 
   Stock stock;
@@ -38,6 +39,8 @@ struct alignas(64) CpuSlot {
   FolioBatch lru_add;
   FolioBatch lru_activate;
   FolioBatch lru_lazyfree;
+  // Folios whose last reference went, to be ended in one go (struct mmu_gather, folios_put()).
+  FolioBatch ended;
   // Uncharges of one cgroup, gathered until another's comes or the event ends (struct uncharge_gather).
   MemcgId uncharge_memcg = MemcgId::kNone;
   uint32_t uncharge_pages = 0;

@@ -28,7 +28,7 @@ Outcome Faults::Handle(CpuSlot& slot, Mm& mm, const FaultHints& hints, uint64_t 
   if (Present(pte, slot)) return fault.write() ? WriteProtect(fault, pte) : Outcome::kOk;
   if ((error_code & kFaultProtection) != 0) return fault.write() ? WriteUnseen(fault, pte) : Outcome::kOk;
   if (hints.file_backed()) return MapFile(fault);
-  if (fault.shared()) return MapShmem(fault);
+  if (fault.shared() || MapsShmem(fault)) return MapShmem(fault);
   if (IsSpecialMapping(fault)) {
     pte = kPteSpecial;
     return Outcome::kOk;
@@ -136,21 +136,32 @@ void Faults::MapFolio(const Fault& fault, File& file, PageIndex index) {
   }
 }
 
-// shmem_fault(): a page of the object, made where it is not there yet.
+bool Faults::MapsShmem(const Fault& fault) const {
+  return fault.vma != nullptr && fault.vma->file != FileId::kNone && m_.files.Get(fault.vma->file).shmem;
+}
+
+// shmem_fault(): a page of the object, made where it is not there yet; a write to a private area copies it.
 Outcome Faults::MapShmem(const Fault& fault) {
   Vma& vma = *fault.vma;
   if (vma.file == FileId::kNone) StandIn(vma);
   File& file = m_.files.Get(vma.file);
   if (!file.shmem) return Outcome::kOk;  // another thread's fault was there first
   PageIndex index = vma.IndexOf(fault.page);
-  Locked lock(file.mutex);
-  FolioId page = m_.cache.Find(file, index);
-  if (page == FolioId::kNone) {
-    m_.cache.Add(fault.slot, file, index, 0, fault.mm.memcg.load(std::memory_order_relaxed));
-    page = m_.cache.Find(file, index);
+  Pte& pte = fault.mm.page_table.Ensure(fault.page);
+  {
+    Locked lock(file.mutex);
+    FolioId page = m_.cache.Find(file, index);
+    if (page == FolioId::kNone) {
+      m_.cache.Add(fault.slot, file, index, 0, fault.mm.memcg.load(std::memory_order_relaxed));
+      page = m_.cache.Find(file, index);
+    }
+    if (fault.shared() || !fault.write()) {
+      m_.cache.Map(fault.slot, page);
+      pte = MakePte(page, kPteAccessed | (fault.shared() ? kPteWritable : 0));
+      return Outcome::kOk;
+    }
   }
-  m_.cache.Map(fault.slot, page);
-  fault.mm.page_table.Ensure(fault.page) = MakePte(page, kPteAccessed | kPteWritable);
+  SetAnonymous(fault, pte);
   return Outcome::kOk;
 }
 
@@ -208,7 +219,9 @@ int64_t Faults::DeltaOf(const Fault& fault, FileId file, PageIndex first, PageIn
     if (fits && (best == nullptr || area.delta > best->delta)) best = &area;
   }
   if (best != nullptr) return best->delta;
-  return aligned_holds ? aligned : static_cast<int64_t>(fault.page - first);
+  int64_t delta = aligned_holds ? aligned : static_cast<int64_t>(fault.page - first);
+  Imply(fault.mm, file, delta);
+  return delta;
 }
 
 ImpliedArea& Faults::Imply(Mm& mm, FileId file, int64_t delta) {
@@ -246,14 +259,12 @@ void Faults::BindShmem(const Fault& fault, FileId id) ABSL_NO_THREAD_SAFETY_ANAL
 FolioId Faults::NewAnonymous(CpuSlot& slot, Mm& mm, uint32_t flags) {
   MemcgId memcg = mm.memcg.load(std::memory_order_relaxed);
   m_.charges.Charge(slot, memcg, 1);
-  FolioId id = m_.arena.Allocate(slot.folios, 0);
-  Folio& folio = m_.arena.Get(id);
-  folio.set_memcg(memcg);
-  folio.Set(kFolioAnon | kFolioSwapBacked | flags);  // before it is in a batch
-  folio.refs.store(Folio::kOneRef | Folio::kOneMapping, std::memory_order_relaxed);
+  // Its flags stand before it is in the batch; the batch holds it, and the entry that is about to be made.
+  FolioId id = m_.arena.AllocatePage(slot.folios, memcg, kFolioAnon | kFolioSwapBacked | flags,
+                                     2 * Folio::kOneRef | Folio::kOneMapping);
   m_.charges.ModStat(slot, memcg, Stat::kAnon, 1);
   m_.charges.ModStat(slot, memcg, Stat::kPgpgin, 1);
-  m_.lru.Add(slot, id);
+  m_.lru.AddNew(slot, id);
   return id;
 }
 
@@ -308,7 +319,7 @@ bool Faults::PopulatePage(const Fault& fault) {
   if (Present(pte, fault.slot)) {
     if (!fault.write() || (pte & kPteWritable) != 0) return false;
     WriteProtect(fault, pte);
-  } else if (fault.shared()) {
+  } else if (fault.shared() || MapsShmem(fault)) {
     MapShmem(fault);
   } else {
     MapAnonymous(fault);

@@ -20,6 +20,8 @@ class Faults {
   Outcome Handle(CpuSlot& slot, Mm& mm, const FaultHints& hints, uint64_t address, uint32_t error_code);
   // A touch of a mapped page that made no fault (from a sampler).
   void Access(Mm& mm, uint64_t address);
+  // Whether the entry holds something; a tombstone does not, and is dropped.
+  bool Present(Pte& pte, CpuSlot& slot);
   // Faults that no event told: populate, mlock.  Every page of the range that is not present.
   // False where it gave up at the node's RAM.
   bool Populate(CpuSlot& slot, Mm& mm, PageRange range, bool write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
@@ -45,6 +47,7 @@ class Faults {
   Outcome MapFile(const Fault& fault) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
   void MapAround(const Fault& fault) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
   void MapFolio(const Fault& fault, File& file, PageIndex index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
+  bool MapsShmem(const Fault& fault) const;
   Outcome MapShmem(const Fault& fault) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
   Outcome MapAnonymous(const Fault& fault) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
   bool IsSpecialMapping(const Fault& fault) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
@@ -59,7 +62,6 @@ class Faults {
   FolioId NewAnonymous(CpuSlot& slot, Mm& mm, uint32_t flags) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
   void SetAnonymous(const Fault& fault, Pte& pte) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
   void DropPte(CpuSlot& slot, Pte& pte);
-  bool Present(Pte& pte, CpuSlot& slot);
 
   Machine& m_;
 };

@@ -25,11 +25,9 @@ FolioArena::~FolioArena() {
 
 FolioId FolioArena::Allocate(FolioCache& cache, uint32_t order) {
   MEMCG_CHECK(order <= kMaxOrder);
+  if (order == 0) return AllocatePage(cache, MemcgId::kNone, 0, Folio::kOneRef);
   FolioId head;
-  if (order == 0) {
-    if (cache.count == 0) Refill(cache);
-    head = cache.free[--cache.count];
-  } else {
+  {
     Locked lock(mutex_);
     if (free_[order].empty()) {
       head = Bump(1u << order);

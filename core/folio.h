@@ -108,6 +108,20 @@ class FolioArena {
 
   // A folio with one reference, its tails set up; every other field is as new.
   FolioId Allocate(FolioCache& cache, uint32_t order);
+  // A descriptor of order 0 with these flags and references; every other field is as new.
+  FolioId AllocatePage(FolioCache& cache, MemcgId memcg, uint32_t flags, uint64_t refs) {
+    if (cache.count == 0) Refill(cache);
+    FolioId id = cache.free[--cache.count];
+    ++cache.in_use;
+    Folio& folio = Get(id);
+    folio.next = folio.prev = FolioId::kNone;
+    folio.file = FileId::kNone;
+    folio.index = 0;
+    folio.set_memcg(memcg);
+    folio.flags.store(flags, std::memory_order_relaxed);
+    folio.refs.store(refs, std::memory_order_relaxed);
+    return id;
+  }
   // The descriptor may be reused at once.
   void Free(FolioCache& cache, FolioId head);
 

@@ -191,9 +191,27 @@ void Lru::Discharge(CpuSlot& slot, FolioId head) {
   charges_.Uncharge(slot, memcg, folio.pages());
 }
 
-void Lru::End(CpuSlot& slot, FolioId head) {
-  Discharge(slot, head);
-  arena_.Free(slot.folios, head);
+// Nobody else can reach them: only the lists need their lock, kept over a run of folios of one cgroup.
+void Lru::FlushEnded(CpuSlot& slot) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  LruvecRun run(tree_);
+  for (uint32_t i = 0; i < slot.ended.count; ++i) {
+    FolioId head = slot.ended.folios[i];
+    Folio& folio = arena_.Get(head);
+    MemcgId memcg = folio.memcg();
+    if (memcg != MemcgId::kNone) {
+      int32_t pages = static_cast<int32_t>(folio.pages());
+      uint32_t flags = folio.flags.load(std::memory_order_acquire);
+      if ((flags & kFolioLru) != 0) {
+        LruList list = LruListOf(flags);
+        run.Lock(memcg).Unlink(arena_, list, head);
+        charges_.ModStat(slot, memcg, LruStat(list), -pages);
+      }
+      charges_.ModStat(slot, memcg, Stat::kPgpgout, pages);
+      charges_.Uncharge(slot, memcg, folio.pages());
+    }
+    arena_.Free(slot.folios, head);
+  }
+  slot.ended.count = 0;
 }
 
 void Lru::Age(MemcgId memcg, uint32_t pages) {

@@ -45,8 +45,17 @@ class Lru {
   }
   // Off its list and uncharged; a tombstone stays as long as page-table entries hold it.
   void Discharge(CpuSlot& slot, FolioId head);
-  // A folio whose last reference was dropped.
-  void End(CpuSlot& slot, FolioId head);
+  // A folio whose last reference was dropped: ended when the CPU's batch of such is full, or the event ends.
+  void End(CpuSlot& slot, FolioId head) {
+    slot.ended.folios[slot.ended.count++] = head;
+    if (slot.ended.count == FolioBatch::kSize) FlushEnded(slot);
+  }
+  void FlushEnded(CpuSlot& slot);
+  // Puts a folio that nobody else can reach yet in the CPU's batch; the batch's reference is in `refs` already.
+  void AddNew(CpuSlot& slot, FolioId head) {
+    slot.lru_add.folios[slot.lru_add.count++] = head;
+    if (slot.lru_add.count == FolioBatch::kSize) DrainAdd(slot);
+  }
 
   // The lruvec's clock ticks, here and at every ancestor (workingset_age_nonresident).
   void Age(MemcgId memcg, uint32_t pages);

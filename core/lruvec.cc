@@ -2,24 +2,6 @@
 
 namespace memcgd::core {
 
-LruList LruListOf(uint32_t flags) {
-  if (flags & kFolioUnevictable) return LruList::kUnevictable;
-  bool active = (flags & kFolioActive) != 0;
-  if (flags & kFolioSwapBacked) return active ? LruList::kActiveAnon : LruList::kInactiveAnon;
-  return active ? LruList::kActiveFile : LruList::kInactiveFile;
-}
-
-Stat LruStat(LruList list) {
-  switch (list) {
-    case LruList::kInactiveAnon: return Stat::kInactiveAnon;
-    case LruList::kActiveAnon: return Stat::kActiveAnon;
-    case LruList::kInactiveFile: return Stat::kInactiveFile;
-    case LruList::kActiveFile: return Stat::kActiveFile;
-    case LruList::kUnevictable: return Stat::kUnevictable;
-  }
-  CheckFailed("a list of the lruvec", __FILE__, __LINE__);
-}
-
 void Lruvec::PushFront(FolioArena& arena, LruList which, FolioId id) {
   List& list = lists[static_cast<size_t>(which)];
   Folio& folio = arena.Get(id);

@@ -21,9 +21,17 @@ enum class LruList : uint8_t { kInactiveAnon, kActiveAnon, kInactiveFile, kActiv
 inline constexpr size_t kLruLists = 5;
 
 // The list that a folio with these flags belongs on.
-LruList LruListOf(uint32_t flags);
-// Its statistic.
-Stat LruStat(LruList list);
+inline LruList LruListOf(uint32_t flags) {
+  if ((flags & kFolioUnevictable) != 0) return LruList::kUnevictable;
+  bool active = (flags & kFolioActive) != 0;
+  if ((flags & kFolioSwapBacked) != 0) return active ? LruList::kActiveAnon : LruList::kInactiveAnon;
+  return active ? LruList::kActiveFile : LruList::kInactiveFile;
+}
+// Its statistic: they stand in the lists' order.
+inline Stat LruStat(LruList list) {
+  return static_cast<Stat>(static_cast<uint8_t>(Stat::kInactiveAnon) + static_cast<uint8_t>(list));
+}
+static_assert(static_cast<uint8_t>(Stat::kUnevictable) - static_cast<uint8_t>(Stat::kInactiveAnon) == kLruLists - 1);
 
 struct Lruvec {
   struct List {

@@ -80,6 +80,7 @@ struct FaultHints {
   PageIndex map_end = 0;
   PageNumber instruction = 0;
 
+  bool empty() const { return !file_backed() && instruction == 0; }
   bool file_backed() const { return fault_file != FileId::kNone || map_file != FileId::kNone; }
 };
 

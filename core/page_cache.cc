@@ -139,14 +139,15 @@ void PageCache::Refault(CpuSlot& slot, FolioId head, const Shadow& shadow) {
 
 bool PageCache::Delete(CpuSlot& slot, File& file, PageIndex index, uint32_t order, MemcgId evictor) {
   FolioId page = Find(file, index);
+  // Every cached page of the range goes, in whatever folios it is; one folio is what a true trace has.
+  bool whole = page != FolioId::kNone && arena_.Get(arena_.HeadOf(page)).order() == order;
+  if (!whole && order > 0) {
+    bool found = false;
+    for (uint32_t i = 0; i < 1u << order; ++i) found |= Delete(slot, file, index + i, 0, evictor);
+    return found;
+  }
   if (page == FolioId::kNone) {
-    for (uint32_t i = 0; i < 1u << order; ++i) {
-      if (Find(file, index + i) != FolioId::kNone) {
-        Delete(slot, file, index + i, 0, evictor);
-      } else {
-        file.pages.Ensure(index + i) = File::kAbsent;
-      }
-    }
+    file.pages.Ensure(index) = File::kAbsent;
     return false;
   }
   FolioId head = arena_.HeadOf(page);

@@ -169,6 +169,8 @@ void Snapshot::WalkCpus(Archive& a, Machine& m) {
       a(stock.memcg);
       a(stock.pages);
     }
+    a(slot->stock.last);
+    slot->stock.last %= Stock::kSlots;
     for (std::unique_ptr<StatPending>& pending : slot->stats) {
       if (pending == nullptr) continue;
       for (int32_t& value : pending->pending) a(value);

@@ -2,17 +2,12 @@
 
 namespace memcgd::core {
 
-uint32_t& SparseArray::Ensure(PageNumber page) {
-  uint64_t number = page / kLeafEntries;
-  Leaf* leaf = FindLeaf(number);
-  if (leaf == nullptr) {
-    std::unique_ptr<Leaf>& made = leaves_[number];
-    made = std::make_unique<Leaf>();
-    leaf = made.get();
-    last_number_ = number;
-    last_ = leaf;
-  }
-  return (*leaf)[page % kLeafEntries];
+SparseArray::Leaf* SparseArray::EnsureLeaf(uint64_t number) {
+  std::unique_ptr<Leaf>& leaf = leaves_[number];
+  if (leaf == nullptr) leaf = std::make_unique<Leaf>();
+  last_number_ = number;
+  last_ = leaf.get();
+  return last_;
 }
 
 void SparseArray::FreeLeaves(PageRange range) {

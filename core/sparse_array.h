@@ -25,7 +25,11 @@ class SparseArray {
     return leaf == nullptr ? nullptr : &(*leaf)[page % kLeafEntries];
   }
   // The entry; its leaf is made where it does not exist.
-  uint32_t& Ensure(PageNumber page);
+  uint32_t& Ensure(PageNumber page) {
+    uint64_t number = page / kLeafEntries;
+    Leaf* leaf = number == last_number_ ? last_ : EnsureLeaf(number);
+    return (*leaf)[page % kLeafEntries];
+  }
   // Calls fn(page, entry&) for each present entry, in order.
   template <typename Fn>
   void ForEach(PageRange range, Fn fn) {
@@ -47,6 +51,7 @@ class SparseArray {
  private:
   using Leaf = std::array<uint32_t, kLeafEntries>;
 
+  Leaf* EnsureLeaf(uint64_t number);
   Leaf* FindLeaf(uint64_t number) {
     if (number == last_number_) return last_;
     auto found = leaves_.find(number);

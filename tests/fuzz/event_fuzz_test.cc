@@ -180,7 +180,7 @@ void Fuzz(uint32_t page_size, uint64_t batches) {
       ASSERT_TRUE(names_event) << status;
       ASSERT_EQ(result.wide_events, 0u);
     }
-    if (i % 400 == 0) {
+    if (i % 1000 == 0) {
       ASSERT_EQ(node->CheckInvariants(), "");
     }
   }

@@ -401,8 +401,8 @@ void Model::Fault(uint32_t tid, uint64_t page, uint32_t error_code) {
     if (write && !shared) SetAnonymous(mm, page, area);  // of a page that nobody saw come
   } else if (hints.fault_file != nullptr || hints.map_file != nullptr) {
     MapFile(mm, hints, page, area, write);
-  } else if (shared) {
-    MapShmem(mm, page, *area);
+  } else if (shared || (area != nullptr && area->file != nullptr && area->file->shmem)) {
+    MapShmem(mm, page, *area, write);
   } else {
     MapAnonymous(mm, page, area, write);
   }
@@ -447,12 +447,17 @@ void Model::MapFile(Mm& mm, const Thread& hints, uint64_t page, Area* area, bool
   }
 }
 
-void Model::MapShmem(Mm& mm, uint64_t page, Area& area) {
+// The object's page, made where it is not there; a write to a private area copies it.
+void Model::MapShmem(Mm& mm, uint64_t page, Area& area, bool write) {
   if (area.file == nullptr || !area.file->shmem) return;
   uint64_t index = area.file_index + (page - area.first);
   if (!area.file->pages.contains(index)) AddFolio(area.file, index, 0, mm.group);
-  const FolioRef& folio = area.file->pages.at(index);
-  Map(mm, page, folio, index - folio->index, true);
+  FolioRef folio = area.file->pages.at(index);
+  if (write && !area.shared()) {
+    SetAnonymous(mm, page, &area);
+  } else {
+    Map(mm, page, folio, index - folio->index, area.shared());
+  }
 }
 
 void Model::MapAnonymous(Mm& mm, uint64_t page, Area* area, bool write) {
@@ -467,14 +472,14 @@ void Model::Populate(Mm& mm, uint64_t first, uint64_t end, bool write) {
   for (uint64_t page = first; page < end; ++page) {
     Area* area = FindArea(mm, page);
     if (area == nullptr) continue;
-    bool object = area->shared() && area->file != nullptr && area->file->shmem;
+    bool object = area->file != nullptr && area->file->shmem;
     if (!object && !area->anonymous()) continue;  // a file's: its own events tell
     bool writes = write && !area->shared() && (area->prot & core::kProtWrite) != 0;
     if (Present(mm, page)) {
       if (!writes || mm.entries.at(page).writable) continue;
       WriteProtect(mm, page, area);
     } else if (object) {
-      MapShmem(mm, page, *area);
+      MapShmem(mm, page, *area, writes);
     } else {
       MapAnonymous(mm, page, area, writes);
     }
@@ -570,7 +575,8 @@ void Model::FileDelete(File* file, uint64_t index, uint32_t order) {
   auto found = file->pages.find(index);
   if (found == file->pages.end()) {
     for (uint64_t i = index; i < index + (uint64_t{1} << order); ++i) {
-      if (!file->pages.contains(i)) file->absent.insert(i);
+      if (file->pages.contains(i)) FileDelete(file, i, 0);
+      file->absent.insert(i);
     }
     return;
   }

@@ -3,7 +3,8 @@
 // Written from docs and kernel rules, to be obviously right: every count of pages is taken by going over the pages,
 // every count of committed pages by going over the areas.  Only counts of things that happened (faults, pages in and
 // out) are kept as they happen.  What it leaves out: LRU lists, refaults, limits, refusals, the heuristics for areas
-// that no event told of (special mappings, the stack, stand-ins of tmpfs files without a name).
+// that no event told of (special mappings, the stack, stand-ins of tmpfs files without
+// a name).
 #ifndef MEMCGD_TESTS_MODEL_MODEL_H_
 #define MEMCGD_TESTS_MODEL_MODEL_H_
 
@@ -165,7 +166,7 @@ class Model {
   void Fault(uint32_t tid, uint64_t page, uint32_t error_code);
   void WriteProtect(Mm& mm, uint64_t page, Area* area);
   void MapFile(Mm& mm, const Thread& hints, uint64_t page, Area* area, bool write);
-  void MapShmem(Mm& mm, uint64_t page, Area& area);
+  void MapShmem(Mm& mm, uint64_t page, Area& area, bool write);
   void MapAnonymous(Mm& mm, uint64_t page, Area* area, bool write);
   void Populate(Mm& mm, uint64_t first, uint64_t end, bool write);
   bool Present(Mm& mm, uint64_t page);

@@ -204,7 +204,8 @@ class Sequence {
     uint32_t flags = (Below(2) == 0 ? kMapShared : kMapPrivate) | (Below(2) == 0 ? kMapAnonymous : 0) |
                      (Below(6) == 0 ? kMapNoReserve : 0) | (Below(8) == 0 ? kMapPopulate : 0) |
                      (Below(8) == 0 ? kMapLocked : 0) | kMapFixed;
-    log_.Mmap(tid, page, pages, prot, flags, (flags & kMapAnonymous) != 0 ? 0 : AnyFile(), Below(40));
+    uint32_t file = (flags & kMapAnonymous) != 0 ? 0 : AnyFile();
+    log_.Mmap(tid, page, pages, prot, flags, file, Below(40));
   }
 
   void ChangeArea(uint32_t tid) {
@@ -220,11 +221,7 @@ class Sequence {
       case 3: return log_.Mlock(tid, page, pages, Below(3) == 0);
       case 4: return log_.Munlock(tid, page, pages);
       case 5: return log_.Madvise(tid, page, pages, OneOf(std::vector<uint32_t>{kMadvFree, kMadvRemove, kMadvDontNeed}));
-      case 6: {
-        bool private_tmpfs = !area->shared() && area->file != nullptr && area->file->shmem;
-        if (private_tmpfs) return;
-        return log_.Madvise(tid, page, pages, Below(2) == 0 ? kMadvPopulateRead : kMadvPopulateWrite);
-      }
+      case 6: return log_.Madvise(tid, page, pages, Below(2) == 0 ? kMadvPopulateRead : kMadvPopulateWrite);
       case 7: return log_.Mremap(tid, page, pages, page, 1 + Below(20));
       case 8: return log_.Mremap(tid, page, pages, AnyPage() + 2048, 1 + Below(20));
       default: return log_.Mremap(tid, page, pages, AnyPage() + 2048, pages, kMremapDontUnmap);

@@ -57,7 +57,7 @@ class Feeder {
     for (uint32_t i = 0; i < kProcesses; ++i) log_.Exit(Tid(i));
     log_.Exit(Init());
     for (uint32_t file = 1; file <= kFiles; ++file) {
-      for (uint32_t index = 0; index < kIndices + 8; ++index) log_.FileDelete(0, file, index);
+      for (uint32_t index = 0; index < 4 * kIndices; ++index) log_.FileDelete(0, file, index);
     }
     log_.CgroupRemove(kOwnPath);
     Flush(8192);
@@ -170,7 +170,7 @@ void ExpectNothingLeft(Node& node) {
 }
 
 void Stress(uint32_t threads, uint32_t cpus) {
-  uint64_t rounds = FromEnvironment("MEMCGD_STRESS_ROUNDS", 40), seed = FromEnvironment("MEMCGD_SEED", 1);
+  uint64_t rounds = FromEnvironment("MEMCGD_STRESS_ROUNDS", 400), seed = FromEnvironment("MEMCGD_SEED", 1);
   SCOPED_TRACE("MEMCGD_SEED=" + std::to_string(seed));
   NodeConfig config;
   config.cpus = cpus;

@@ -1,0 +1,116 @@
+#include "core/folio.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <thread>
+#include <vector>
+
+namespace memcgd::core {
+namespace {
+
+constexpr uint32_t kChunkFolios = 1u << 15;
+
+TEST(FolioTest, ANewFolioHasOneReferenceAndNothingElse) {
+  FolioArena arena;
+  FolioCache cache;
+  Folio& folio = arena.Get(arena.Allocate(cache, 0));
+  EXPECT_EQ(Folio::RefsOf(folio.refs), 1u);
+  EXPECT_EQ(folio.mapcount(), 0u);
+  EXPECT_FALSE(folio.dead());
+  EXPECT_EQ(folio.memcg(), MemcgId::kNone);
+  EXPECT_EQ(folio.pages(), 1u);
+}
+
+TEST(FolioTest, TailsKnowTheirHead) {
+  FolioArena arena;
+  FolioCache cache;
+  for (uint32_t order = 1; order <= FolioArena::kMaxOrder; ++order) {
+    FolioId head = arena.Allocate(cache, order);
+    EXPECT_EQ(arena.Get(head).order(), order);
+    EXPECT_EQ(arena.HeadOf(head), head);
+    for (uint32_t i = 1; i < 1u << order; ++i) {
+      ASSERT_TRUE(arena.Get(FolioId{Raw(head) + i}).Has(kFolioTail));
+      ASSERT_EQ(arena.HeadOf(FolioId{Raw(head) + i}), head);
+    }
+  }
+}
+
+TEST(FolioTest, NoLargeFolioStraddlesAChunk) {
+  FolioArena arena;
+  FolioCache cache;
+  for (int i = 0; i < 200; ++i) {
+    uint32_t order = 1 + static_cast<uint32_t>(i) % FolioArena::kMaxOrder;
+    uint32_t first = Raw(arena.Allocate(cache, order));
+    ASSERT_EQ(first / kChunkFolios, (first + (1u << order) - 1) / kChunkFolios);
+    if (i % 7 == 0) arena.Allocate(cache, 0);
+  }
+}
+
+TEST(FolioTest, LiveFoliosDoNotOverlap) {
+  FolioArena arena;
+  FolioCache cache;
+  std::set<uint32_t> pages;
+  for (int i = 0; i < 500; ++i) {
+    uint32_t order = static_cast<uint32_t>(i * 7) % 5;
+    uint32_t first = Raw(arena.Allocate(cache, order));
+    EXPECT_GT(first, Raw(FolioId::kZeroPage));
+    for (uint32_t page = first; page < first + (1u << order); ++page) ASSERT_TRUE(pages.insert(page).second);
+  }
+}
+
+TEST(FolioTest, DescriptorsAreUsedAgain) {
+  FolioArena arena;
+  FolioCache cache;
+  for (uint32_t order : {0u, 3u, 10u}) {
+    std::vector<FolioId> folios;
+    for (int i = 0; i < 300; ++i) folios.push_back(arena.Allocate(cache, order));
+    for (FolioId folio : folios) arena.Free(cache, folio);
+    uint32_t end = arena.end();
+    for (int i = 0; i < 300; ++i) arena.Allocate(cache, order);
+    EXPECT_EQ(arena.end(), end) << "order " << order;
+  }
+}
+
+TEST(FolioTest, WhatOneCpuFreesServesAnother) {
+  FolioArena arena;
+  FolioCache one, other;
+  std::vector<FolioId> folios;
+  for (int i = 0; i < 10000; ++i) folios.push_back(arena.Allocate(one, 0));
+  for (FolioId folio : folios) arena.Free(one, folio);
+  uint32_t end = arena.end();
+  for (int i = 0; i < 9000; ++i) arena.Allocate(other, 0);
+  EXPECT_LE(arena.end(), end + 2048);
+}
+
+TEST(FolioTest, AReusedDescriptorIsAsNew) {
+  FolioArena arena;
+  FolioCache cache;
+  for (uint32_t order : {0u, 2u}) {
+    FolioId id = arena.Allocate(cache, order);
+    arena.Get(id).Set(kFolioActive | kFolioDirty);
+    arena.Get(id).set_memcg(MemcgId{3});
+    arena.Get(id).refs = Folio::kDead;
+    arena.Free(cache, id);
+    ASSERT_EQ(arena.Allocate(cache, order), id);
+    EXPECT_FALSE(arena.Get(id).Has(kFolioActive | kFolioDirty));
+    EXPECT_EQ(arena.Get(id).memcg(), MemcgId::kNone);
+    EXPECT_FALSE(arena.Get(id).dead());
+    EXPECT_EQ(arena.Get(id).order(), order);
+  }
+}
+
+TEST(FolioTest, OneOfManyIsolatesAFolio) {
+  FolioArena arena;
+  FolioCache cache;
+  Folio& folio = arena.Get(arena.Allocate(cache, 0));
+  folio.Set(kFolioLru);
+  std::atomic<int> winners{0};
+  std::vector<std::thread> crew;
+  for (int i = 0; i < 4; ++i) crew.emplace_back([&] { winners += folio.TestAndClear(kFolioLru); });
+  for (std::thread& thread : crew) thread.join();
+  EXPECT_EQ(winners, 1);
+}
+
+}  // namespace
+}  // namespace memcgd::core

@@ -1,0 +1,66 @@
+#include "core/sparse_array.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <vector>
+
+namespace memcgd::core {
+namespace {
+
+std::vector<PageNumber> Walk(SparseArray& array, PageRange range) {
+  std::vector<PageNumber> pages;
+  array.ForEach(range, [&](PageNumber page, uint32_t&) { pages.push_back(page); });
+  return pages;
+}
+
+TEST(SparseArrayTest, WhatWasNotPutInIsNotThere) {
+  SparseArray array;
+  EXPECT_EQ(array.Find(5), nullptr);
+  array.Ensure(5) = 9;
+  EXPECT_EQ(*array.Find(5), 9u);
+  EXPECT_EQ(*array.Find(6), 0u);
+  EXPECT_EQ(array.Find(512), nullptr);
+}
+
+TEST(SparseArrayTest, AWalkMeetsPresentEntriesOfTheRangeInOrder) {
+  SparseArray array;
+  for (PageNumber page : {3, 511, 512, 1500, 4000}) array.Ensure(page) = 1;
+  EXPECT_EQ(Walk(array, {0, 5000}), (std::vector<PageNumber>{3, 511, 512, 1500, 4000}));
+  EXPECT_EQ(Walk(array, {4, 1500}), (std::vector<PageNumber>{511, 512}));
+  EXPECT_EQ(Walk(array, {512, 513}), (std::vector<PageNumber>{512}));
+  EXPECT_TRUE(Walk(array, {513, 513}).empty());
+}
+
+TEST(SparseArrayTest, OnlyLeavesWhollyInTheRangeAreFreed) {
+  SparseArray array;
+  for (PageNumber page : {0, 600, 1100}) array.Ensure(page) = 1;
+  array.FreeLeaves({1, 1200});
+  EXPECT_EQ(array.leaves(), 2u);
+  EXPECT_EQ(array.Find(600), nullptr);
+  EXPECT_NE(array.Find(0), nullptr);
+  EXPECT_NE(array.Find(1100), nullptr);
+  array.FreeLeaves({0, ~uint64_t{0}});
+  EXPECT_EQ(array.leaves(), 0u);
+  EXPECT_EQ(array.Find(0), nullptr);  // not even the leaf looked up last
+}
+
+TEST(SparseArrayTest, ItIsAMap) {
+  SparseArray array;
+  std::map<PageNumber, uint32_t> model;
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 20000; ++i) {
+    PageNumber page = random() % 20 * 500 + random() % 40;
+    uint32_t value = static_cast<uint32_t>(random() % 3);
+    array.Ensure(page) = value;
+    model[page] = value;
+    PageNumber probe = random() % 10000;
+    uint32_t* found = array.Find(probe);
+    auto expected = model.find(probe);
+    ASSERT_EQ(found == nullptr ? 0 : *found, expected == model.end() ? 0 : expected->second);
+  }
+}
+
+}  // namespace
+}  // namespace memcgd::core
