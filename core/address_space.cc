@@ -88,8 +88,8 @@ void AddressSpaces::Unmap(CpuSlot& slot, Mm& mm, PageRange range) {
   mm.vmas.EraseWithin(range);
 }
 
-// zap_pte_range(): a file's page whose entry was used is marked accessed; letting go of pages drains this CPU's
-// batches (free_pages_and_swap_cache).
+// zap_pte_range(): a file's page whose entry was used is marked accessed; letting go of pages drains this
+// CPU's batches (free_pages_and_swap_cache).
 void AddressSpaces::Zap(CpuSlot& slot, Mm& mm, PageRange range) {
   bool let_go = false;
   mm.page_table.ForEach(range, [&](PageNumber, Pte& pte) {
@@ -174,7 +174,8 @@ Outcome AddressSpaces::Mremap(CpuSlot& slot, Mm& mm, const wide::Mremap& remap) 
 }
 
 void AddressSpaces::MoveEntries(Mm& mm, PageRange from, PageNumber to) {
-  std::vector<std::pair<PageNumber, Pte>> moved;  // putting one down may make a leaf, which the walk must not meet
+  std::vector<std::pair<PageNumber, Pte>>
+      moved;  // putting one down may make a leaf, which the walk must not meet
   mm.page_table.ForEach(from, [&moved](PageNumber page, Pte& pte) {
     moved.emplace_back(page, pte);
     pte = 0;
@@ -239,7 +240,8 @@ Outcome AddressSpaces::Madvise(CpuSlot& slot, Mm& mm, PageRange range, uint32_t 
     }
     case kMadvPopulateRead:
     case kMadvPopulateWrite:
-      return faults_.Populate(slot, mm, range, advice == kMadvPopulateWrite) ? Outcome::kOk : Outcome::kEnomem;
+      return faults_.Populate(slot, mm, range, advice == kMadvPopulateWrite) ? Outcome::kOk
+                                                                             : Outcome::kEnomem;
     default:
       break;  // the others change no account
   }

@@ -1,7 +1,7 @@
 // What system calls do to an address space.
 //
-// Kernel counterpart: mm/mmap.c, mm/vma.c, mm/mremap.c, mm/mprotect.c, mm/madvise.c, mm/mlock.c, dup_mmap() and
-// exit_mmap().
+// Kernel counterpart: mm/mmap.c, mm/vma.c, mm/mremap.c, mm/mprotect.c, mm/madvise.c, mm/mlock.c, dup_mmap()
+// and exit_mmap().
 //
 // Thread safety: by the holder of the CPU's slot; each takes the address space's mutex.
 #ifndef MEMCGD_CORE_ADDRESS_SPACE_H_

@@ -21,7 +21,7 @@ class Writer {
   static constexpr bool kReads = false;
 
   template <typename T>
-    requires std::integral<T> || std::is_enum_v<T>
+  requires std::integral<T> || std::is_enum_v<T>
   void operator()(const T& value) {
     if constexpr (std::is_enum_v<T>) {
       Put(static_cast<uint64_t>(static_cast<std::underlying_type_t<T>>(value)));
@@ -68,7 +68,7 @@ class Reader {
   explicit Reader(std::string_view bytes) : bytes_(bytes) {}
 
   template <typename T>
-    requires std::integral<T> || std::is_enum_v<T>
+  requires std::integral<T> || std::is_enum_v<T>
   void operator()(T& value) {
     uint64_t raw = Get();
     if constexpr (std::is_enum_v<T>) {

@@ -19,7 +19,8 @@ inline constexpr bool kAtCut =
 
 }  // namespace
 
-void BatchRun::Run() ABSL_NO_THREAD_SAFETY_ANALYSIS {  // the cut is let go of and taken again at control events
+void BatchRun::Run()
+    ABSL_NO_THREAD_SAFETY_ANALYSIS {  // the cut is let go of and taken again at control events
   node_.cut_->lock.LockShared();
   size_t next_wide = 0;
   uint32_t last_us = 0;
@@ -54,7 +55,8 @@ void BatchRun::EnterCpu(uint32_t cpu) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   slot_->lock.Lock();
 }
 
-// What an event freed and uncharged shows before the next one, so that peaks do not depend on how batches were cut.
+// What an event freed and uncharged shows before the next one, so that peaks do not depend on how batches
+// were cut.
 void BatchRun::EndEvent() {
   if (slot_->ended.count != 0) m_.lru.FlushEnded(*slot_);
   m_.charges.FlushUncharge(*slot_);
@@ -116,7 +118,8 @@ Outcome BatchRun::Apply(const Event& event) {
     case EventKind::kFileDelete:
       return FileDelete(event.tid(), stream_.File(event.file()), event.index(), event.extra());
     case EventKind::kFileRead:
-      return FileRead(event.tid(), stream_.File(event.file()), event.index(), PageIndex{event.index()} + event.extra());
+      return FileRead(event.tid(), stream_.File(event.file()), event.index(),
+                      PageIndex{event.index()} + event.extra());
     case EventKind::kFileWrite:
       return Outcome::kOk;  // its pages' additions and dirtying are events of their own
     case EventKind::kFileDirty:
@@ -132,10 +135,12 @@ Outcome BatchRun::Apply(const Event& event) {
       return node_.spaces_->Mmap(*slot_, MmOf(event.tid()), map, FileId::kNone);
     }
     case EventKind::kMunmap:
-      return node_.spaces_->Munmap(*slot_, MmOf(event.tid()), {event.page_number(), event.page_number() + event.pages()});
+      return node_.spaces_->Munmap(*slot_, MmOf(event.tid()),
+                                   {event.page_number(), event.page_number() + event.pages()});
     case EventKind::kDontNeed:
       return node_.spaces_->Madvise(*slot_, MmOf(event.tid()),
-                                    {event.page_number(), event.page_number() + event.pages()}, kMadvDontNeed);
+                                    {event.page_number(), event.page_number() + event.pages()},
+                                    kMadvDontNeed);
     case EventKind::kBrk:
       return node_.spaces_->Brk(*slot_, MmOf(event.tid()), event.address());
     case EventKind::kAccess:
@@ -162,7 +167,8 @@ Outcome BatchRun::FileFault(Thread& thread, FileId id, PageIndex index) {
     hints.fault_unseen = true;
   } else if (!file.shmem) {
     hints.fault_major = true;
-    m_.charges.ModStat(*slot_, node_.processes_->MmOf(thread).memcg.load(std::memory_order_relaxed), Stat::kPgmajfault, 1);
+    m_.charges.ModStat(*slot_, node_.processes_->MmOf(thread).memcg.load(std::memory_order_relaxed),
+                       Stat::kPgmajfault, 1);
   }
   return Outcome::kOk;
 }
@@ -199,7 +205,8 @@ Outcome BatchRun::FileDelete(uint32_t tid, FileId id, PageIndex index, uint32_t 
   Locked lock(file.mutex);
   bool unseen = m_.cache.NeverSeen(file, index);
   // A page from before the stream goes: nothing of it was counted.
-  return m_.cache.Delete(*slot_, file, index, order, evictor) || unseen ? Outcome::kOk : Outcome::kCacheMismatch;
+  return m_.cache.Delete(*slot_, file, index, order, evictor) || unseen ? Outcome::kOk
+                                                                        : Outcome::kCacheMismatch;
 }
 
 Outcome BatchRun::FileRead(uint32_t tid, FileId id, PageIndex first, PageIndex last) {
@@ -292,10 +299,12 @@ Outcome BatchRun::Wide(const WideEvent& wide, const wide::Mremap& remap) {
   return node_.spaces_->Mremap(*slot_, MmOf(wide.tid), remap);
 }
 Outcome BatchRun::Wide(const WideEvent& wide, const wide::Mprotect& protect) {
-  return node_.spaces_->Mprotect(*slot_, MmOf(wide.tid), node_.spaces_->RangeOf(protect.address, protect.length), protect.prot);
+  return node_.spaces_->Mprotect(*slot_, MmOf(wide.tid),
+                                 node_.spaces_->RangeOf(protect.address, protect.length), protect.prot);
 }
 Outcome BatchRun::Wide(const WideEvent& wide, const wide::Madvise& advise) {
-  return node_.spaces_->Madvise(*slot_, MmOf(wide.tid), node_.spaces_->RangeOf(advise.address, advise.length), advise.advice);
+  return node_.spaces_->Madvise(*slot_, MmOf(wide.tid), node_.spaces_->RangeOf(advise.address, advise.length),
+                                advise.advice);
 }
 
 namespace {
@@ -306,10 +315,12 @@ PageRange LockRange(const AddressSpaces& spaces, uint64_t address, uint64_t leng
 }  // namespace
 
 Outcome BatchRun::Wide(const WideEvent& wide, const wide::Mlock& lock) {
-  return node_.spaces_->Mlock(*slot_, MmOf(wide.tid), LockRange(*node_.spaces_, lock.address, lock.length), lock.on_fault);
+  return node_.spaces_->Mlock(*slot_, MmOf(wide.tid), LockRange(*node_.spaces_, lock.address, lock.length),
+                              lock.on_fault);
 }
 Outcome BatchRun::Wide(const WideEvent& wide, const wide::Munlock& unlock) {
-  return node_.spaces_->Munlock(*slot_, MmOf(wide.tid), LockRange(*node_.spaces_, unlock.address, unlock.length));
+  return node_.spaces_->Munlock(*slot_, MmOf(wide.tid),
+                                LockRange(*node_.spaces_, unlock.address, unlock.length));
 }
 
 Outcome BatchRun::Wide(const WideEvent& wide, const wide::Clone& clone) {
@@ -388,9 +399,11 @@ Outcome BatchRun::Wide(const WideEvent&, const wide::MarkVictim& victim) {
   Thread* thread = node_.processes_->Find(victim.victim_tid);
   if (thread == nullptr) return Outcome::kUnknownThread;
   Memcg& memcg = m_.tree.Get(node_.processes_->ProcessOf(*thread).memcg.load(std::memory_order_relaxed));
-  // The trace does not say which limit was breached: the nearest one above the victim that is set, else its own.
+  // The trace does not say which limit was breached: the nearest one above the victim that is set, else its
+  // own.
   Memcg* breached = &memcg;
-  while (breached->memory.max_pages() == PageCounter::kMax && breached->parent != nullptr) breached = breached->parent;
+  while (breached->memory.max_pages() == PageCounter::kMax && breached->parent != nullptr)
+    breached = breached->parent;
   if (breached->parent == nullptr) breached = &memcg;
   breached->CountEvent(MemcgEvent::kOom);
   memcg.CountEvent(MemcgEvent::kOomKill);
@@ -402,7 +415,8 @@ Outcome BatchRun::Wide(const WideEvent& wide, const wide::BaselineArea& area) {
 }
 Outcome BatchRun::Wide(const WideEvent& wide, const wide::BaselinePresent& present) {
   node_.spaces_->AddPresent(*slot_, MmOf(wide.tid),
-                            node_.spaces_->RangeOf(present.address, present.pages << m_.page_shift), present.anonymous);
+                            node_.spaces_->RangeOf(present.address, present.pages << m_.page_shift),
+                            present.anonymous);
   return Outcome::kOk;
 }
 
@@ -421,7 +435,8 @@ Outcome BatchRun::Wide(const WideEvent&, const wide::CgroupRemove& remove) {
 }
 Outcome BatchRun::Wide(const WideEvent&, const wide::CgroupAttach& attach) {
   Memcg* memcg = m_.tree.Find(stream_.Path(attach.path));
-  if (memcg == nullptr) return Note(absl::NotFoundError(absl::StrCat("no cgroup ", stream_.Path(attach.path))));
+  if (memcg == nullptr)
+    return Note(absl::NotFoundError(absl::StrCat("no cgroup ", stream_.Path(attach.path))));
   node_.processes_->Attach(ThreadOf(attach.moved_tid), *memcg);
   return Outcome::kOk;
 }

@@ -1,7 +1,7 @@
 // Applies one batch to a node, event by event.
 //
-// The CPU's slot is taken once for a run of events of that CPU.  Control events (cgroups, knobs, policy, marks)
-// stand at a cut: the run lets go of everything, takes the cut alone, and goes on.
+// The CPU's slot is taken once for a run of events of that CPU.  Control events (cgroups, knobs, policy,
+// marks) stand at a cut: the run lets go of everything, takes the cut alone, and goes on.
 //
 // Thread safety: one thread; the locks as said in mutex.h.
 #ifndef MEMCGD_CORE_BATCH_RUN_H_
@@ -83,8 +83,8 @@ class BatchRun {
   Outcome Wide(const WideEvent& wide, const wide::BaselineCached& cached);
 
   Mm& MmOf(uint32_t tid) { return node_.processes_->MmOf(ThreadOf(tid)); }
-  // The thread of a run of frequent events and its address space, looked up once: what a thread uses changes by wide
-  // events only, and its events come on one stream.
+  // The thread of a run of frequent events and its address space, looked up once: what a thread uses changes
+  // by wide events only, and its events come on one stream.
   RunThread& RunThreadOf(uint32_t tid) {
     RunThread& run = run_threads_[tid % run_threads_.size()];
     if (run.tid != tid) FindRunThread(tid, run);
@@ -100,7 +100,7 @@ class BatchRun {
   CpuSlot* slot_ = nullptr;
   uint32_t position_ = 0;
   std::array<RunThread, 8> run_threads_;  // by the id's low bits: several CPUs' runs interleave
-  bool unknown_thread_ = false;  // the event at hand met one
+  bool unknown_thread_ = false;           // the event at hand met one
 };
 
 }  // namespace memcgd::core

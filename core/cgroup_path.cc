@@ -11,9 +11,9 @@ constexpr size_t kMaxPartBytes = 255;
 
 absl::Status Refuse(std::string_view path, std::string_view why) {
   absl::string_view shown(path.data(), path.size() < 200 ? path.size() : 200);
-  return absl::InvalidArgumentError(
-      absl::StrCat("cgroup path \"", absl::CHexEscape(shown), path.size() > 200 ? "…" : "", "\" ",
-                   absl::string_view(why.data(), why.size())));
+  return absl::InvalidArgumentError(absl::StrCat("cgroup path \"", absl::CHexEscape(shown),
+                                                 path.size() > 200 ? "…" : "", "\" ",
+                                                 absl::string_view(why.data(), why.size())));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Rules of cgroup paths: "/" or "/a/b"; no empty, "." or ".." part, no NUL or newline, at most 255 bytes a part
-// and 4096 in all.
+// Rules of cgroup paths: "/" or "/a/b"; no empty, "." or ".." part, no NUL or newline, at most 255 bytes a
+// part and 4096 in all.
 #ifndef MEMCGD_CORE_CGROUP_PATH_H_
 #define MEMCGD_CORE_CGROUP_PATH_H_
 

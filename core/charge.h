@@ -1,13 +1,13 @@
 // Charging pages to cgroups: try → commit → cancel → uncharge, the per-CPU stock, and statistics.
 //
-// Kernel counterpart: try_charge_memcg(), consume_stock(), refill_stock(), uncharge_batch(), __mod_memcg_state()
-// in mm/memcontrol.c.  The root cgroup is never charged.
+// Kernel counterpart: try_charge_memcg(), consume_stock(), refill_stock(), uncharge_batch(),
+// __mod_memcg_state() in mm/memcontrol.c.  The root cgroup is never charged.
 //
-// A page is charged before anything of it can be seen.  Requests of at most 64 pages are served from this CPU's
-// stock of seven slots, each of one cgroup; else max(64, n) are charged at once, then exactly n.  What limits
-// refuse is charged by force here and counted as the event `max` ("recorded" reclaim: the trace says what was
-// evicted and killed); modelled reclaim takes its place between the refusal and the force.
-// Bound: 0 ≤ charged − used ≤ 64 × CPUs pages for a leaf.
+// A page is charged before anything of it can be seen.  Requests of at most 64 pages are served from this
+// CPU's stock of seven slots, each of one cgroup; else max(64, n) are charged at once, then exactly n.  What
+// limits refuse is charged by force here and counted as the event `max` ("recorded" reclaim: the trace says
+// what was evicted and killed); modelled reclaim takes its place between the refusal and the force. Bound: 0
+// ≤ charged − used ≤ 64 × CPUs pages for a leaf.
 //
 // Thread safety: by the holder of the CPU's slot; DrainStocks() at a cut.
 #ifndef MEMCGD_CORE_CHARGE_H_

@@ -1,13 +1,13 @@
-// MEMCG_CHECK: a broken invariant ends the process, in release builds too: a model that has lost count must not
-// go on answering.
+// MEMCG_CHECK: a broken invariant ends the process, in release builds too: a model that has lost count must
+// not go on answering.
 #ifndef MEMCGD_CORE_CHECK_H_
 #define MEMCGD_CORE_CHECK_H_
 
 #include <cstdio>
 #include <cstdlib>
 
-#define MEMCG_CHECK(condition)                                                                     \
-  (__builtin_expect(!!(condition), 1) ? static_cast<void>(0)                                       \
+#define MEMCG_CHECK(condition)                               \
+  (__builtin_expect(!!(condition), 1) ? static_cast<void>(0) \
                                       : ::memcgd::core::CheckFailed(#condition, __FILE__, __LINE__))
 
 namespace memcgd::core {

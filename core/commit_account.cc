@@ -6,7 +6,11 @@ namespace memcgd::core {
 
 CommitAccount::CommitAccount(uint32_t cpus, int64_t ram_pages, int64_t swap_pages, uint32_t page_size,
                              const Policy& policy)
-    : cpus_(cpus), ram_pages_(ram_pages), swap_pages_(swap_pages), page_size_(page_size), policy_(policy),
+    : cpus_(cpus),
+      ram_pages_(ram_pages),
+      swap_pages_(swap_pages),
+      page_size_(page_size),
+      policy_(policy),
       committed_(cpus) {
   committed_.set_batch(BatchFor(policy.mode));
 }

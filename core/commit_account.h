@@ -4,12 +4,14 @@
 // Account first, then test, undo on failure.
 //   GUESS   refuses only what is more than RAM and swap.
 //   ALWAYS  never refuses.
-//   NEVER   tests the fast read of the counter, strictly less than the limit less the admin reserve (8 MiB) and
+//   NEVER   tests the fast read of the counter, strictly less than the limit less the admin reserve (8 MiB)
+//   and
 //           the user reserve (1/32 of the process, at most 128 MiB).
 // Limit = overcommit_kbytes, or RAM × ratio / 100, plus swap.
 // Batch = RAM / CPUs / 256 under NEVER and RAM / CPUs / 4 else, at least max(32, 2 × CPUs).
 //
-// Thread safety: TryCommit() and Uncommit() by the holder of that CPU's slot; SetPolicy() at a cut; reads by anyone.
+// Thread safety: TryCommit() and Uncommit() by the holder of that CPU's slot; SetPolicy() at a cut; reads by
+// anyone.
 #ifndef MEMCGD_CORE_COMMIT_ACCOUNT_H_
 #define MEMCGD_CORE_COMMIT_ACCOUNT_H_
 
@@ -29,9 +31,11 @@ class CommitAccount {
     uint64_t kbytes = 0;  // where not 0 it takes the ratio's place
   };
 
-  CommitAccount(uint32_t cpus, int64_t ram_pages, int64_t swap_pages, uint32_t page_size, const Policy& policy);
+  CommitAccount(uint32_t cpus, int64_t ram_pages, int64_t swap_pages, uint32_t page_size,
+                const Policy& policy);
 
-  // False (and nothing accounted) where the policy refuses.  `process_pages` is the size of the asking process.
+  // False (and nothing accounted) where the policy refuses.  `process_pages` is the size of the asking
+  // process.
   bool TryCommit(uint32_t cpu, int64_t pages, int64_t process_pages);
   // Accounts without a test: what a recorded kernel granted.
   void Commit(uint32_t cpu, int64_t pages) { committed_.Add(cpu, pages); }

@@ -30,7 +30,7 @@ struct Stock {
 };
 
 struct alignas(64) CpuSlot {
-  SpinLock lock;  // two streams seldom name one CPU at a time
+  SpinLock lock;     // two streams seldom name one CPU at a time
   uint32_t cpu = 0;  // constant
 
   Stock stock;
@@ -44,7 +44,8 @@ struct alignas(64) CpuSlot {
   // Uncharges of one cgroup, gathered until another's comes or the event ends (struct uncharge_gather).
   MemcgId uncharge_memcg = MemcgId::kNone;
   uint32_t uncharge_pages = 0;
-  // Page-table entries copied or unmapped since the batch's run entered the CPU: the work that events alone do not show.
+  // Page-table entries copied or unmapped since the batch's run entered the CPU: the work that events alone
+  // do not show.
   uint64_t ptes_walked = 0;
   // Chooses the stock slot to evict; part of the state, so that one stream is deterministic.
   std::minstd_rand random;

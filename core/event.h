@@ -1,7 +1,8 @@
 // What a node reports: the events of a stream, as the core applies them.
 //
 // Frequent events are two 64-bit words, with the very bits they have on the wire (docs/protocol.md), so that
-// nothing is decoded twice.  Rare or wide ones are WideEvents, each with its position among the frequent ones.
+// nothing is decoded twice.  Rare or wide ones are WideEvents, each with its position among the frequent
+// ones.
 //
 // Thread safety: plain values.
 #ifndef MEMCGD_CORE_EVENT_H_
@@ -17,10 +18,10 @@ namespace memcgd::core {
 
 enum class EventKind : uint8_t {
   kInvalid = 0,
-  kFault = 1,       // address body: a page fault, error code as x86 has it
-  kFileFault = 2,   // file body: this thread's coming fault asked for that page of the file (mm_filemap_fault)
-  kMapPages = 3,    // file body, extra = pages − 1: this thread's coming fault mapped them around it
-  kFileAdd = 4,     // file body, extra = order: a folio was added to the page cache
+  kFault = 1,      // address body: a page fault, error code as x86 has it
+  kFileFault = 2,  // file body: this thread's coming fault asked for that page of the file (mm_filemap_fault)
+  kMapPages = 3,   // file body, extra = pages − 1: this thread's coming fault mapped them around it
+  kFileAdd = 4,    // file body, extra = order: a folio was added to the page cache
   kFileDelete = 5,  // file body, extra = order: a folio was deleted from the page cache
   kFileRead = 6,    // file body, extra = pages − 1: read(2) of cached pages
   kFileWrite = 7,   // file body, extra = pages − 1: write(2)
@@ -30,7 +31,8 @@ enum class EventKind : uint8_t {
   kDontNeed = 11,   // range body: madvise(MADV_DONTNEED)
   kBrk = 12,        // address body: the program break after the call
   kAccess = 13,     // address body: a mapped page was touched (from a sampler; no fault)
-  kInstruction = 14,  // address body: the instruction of this thread's coming fault, where no file backs a read
+  kInstruction =
+      14,           // address body: the instruction of this thread's coming fault, where no file backs a read
   kReadahead = 15,  // file body: the page carries PG_readahead
 };
 inline constexpr int kEventKinds = 16;
@@ -84,9 +86,10 @@ inline constexpr uint32_t kFaultFetch = 16;
 
 // PROT_* and MAP_* bits of x86-64 Linux.
 inline constexpr uint32_t kProtRead = 1, kProtWrite = 2, kProtExec = 4;
-inline constexpr uint32_t kMapShared = 1, kMapPrivate = 2, kMapTypeMask = 0xf, kMapFixed = 0x10, kMapAnonymous = 0x20,
-                          kMapGrowsDown = 0x100, kMapLocked = 0x2000, kMapNoReserve = 0x4000,
-                          kMapPopulate = 0x8000, kMapHugetlb = 0x40000, kMapFixedNoReplace = 0x100000;
+inline constexpr uint32_t kMapShared = 1, kMapPrivate = 2, kMapTypeMask = 0xf, kMapFixed = 0x10,
+                          kMapAnonymous = 0x20, kMapGrowsDown = 0x100, kMapLocked = 0x2000,
+                          kMapNoReserve = 0x4000, kMapPopulate = 0x8000, kMapHugetlb = 0x40000,
+                          kMapFixedNoReplace = 0x100000;
 inline constexpr uint32_t kMremapDontUnmap = 4;
 inline constexpr uint32_t kMadvDontNeed = 4, kMadvFree = 8, kMadvRemove = 9, kMadvDontNeedLocked = 24,
                           kMadvPopulateRead = 22, kMadvPopulateWrite = 23, kMadvGuardInstall = 102;
@@ -96,46 +99,146 @@ enum class OvercommitPolicy : uint8_t { kGuess = 0, kAlways = 1, kNever = 2 };
 
 // The wide events; docs of the fields stand in proto/memcgd/v1/events.proto.
 namespace wide {
-struct DefinePath { uint32_t handle = 0; std::string path; };
-struct DefineFile { uint32_t handle = 0; uint32_t dev = 0; uint64_t ino = 0; bool shmem = false; };
-struct DefineName { uint32_t handle = 0; std::string name; };
-struct Mark { uint64_t id = 0; };
-struct Mmap { uint64_t address = 0; uint64_t length = 0; uint32_t prot = 0; uint32_t flags = 0; uint32_t file = 0; uint64_t offset = 0; };
-struct Munmap { uint64_t address = 0; uint64_t length = 0; };
-struct Brk { uint64_t address = 0; };
-struct Mremap { uint64_t old_address = 0; uint64_t old_length = 0; uint64_t new_address = 0; uint64_t new_length = 0; uint32_t flags = 0; };
-struct Mprotect { uint64_t address = 0; uint64_t length = 0; uint32_t prot = 0; };
-struct Madvise { uint64_t address = 0; uint64_t length = 0; uint32_t advice = 0; };
-struct Mlock { uint64_t address = 0; uint64_t length = 0; bool on_fault = false; };
-struct Munlock { uint64_t address = 0; uint64_t length = 0; };
-struct Clone { uint32_t child_tid = 0; bool thread = false; bool shares_mm = false; };
-struct Exec { uint32_t name = 0; };
-struct ExecArguments { uint32_t pages = 0; };
-struct Exit { bool group_dead = false; };
+struct DefinePath {
+  uint32_t handle = 0;
+  std::string path;
+};
+struct DefineFile {
+  uint32_t handle = 0;
+  uint32_t dev = 0;
+  uint64_t ino = 0;
+  bool shmem = false;
+};
+struct DefineName {
+  uint32_t handle = 0;
+  std::string name;
+};
+struct Mark {
+  uint64_t id = 0;
+};
+struct Mmap {
+  uint64_t address = 0;
+  uint64_t length = 0;
+  uint32_t prot = 0;
+  uint32_t flags = 0;
+  uint32_t file = 0;
+  uint64_t offset = 0;
+};
+struct Munmap {
+  uint64_t address = 0;
+  uint64_t length = 0;
+};
+struct Brk {
+  uint64_t address = 0;
+};
+struct Mremap {
+  uint64_t old_address = 0;
+  uint64_t old_length = 0;
+  uint64_t new_address = 0;
+  uint64_t new_length = 0;
+  uint32_t flags = 0;
+};
+struct Mprotect {
+  uint64_t address = 0;
+  uint64_t length = 0;
+  uint32_t prot = 0;
+};
+struct Madvise {
+  uint64_t address = 0;
+  uint64_t length = 0;
+  uint32_t advice = 0;
+};
+struct Mlock {
+  uint64_t address = 0;
+  uint64_t length = 0;
+  bool on_fault = false;
+};
+struct Munlock {
+  uint64_t address = 0;
+  uint64_t length = 0;
+};
+struct Clone {
+  uint32_t child_tid = 0;
+  bool thread = false;
+  bool shares_mm = false;
+};
+struct Exec {
+  uint32_t name = 0;
+};
+struct ExecArguments {
+  uint32_t pages = 0;
+};
+struct Exit {
+  bool group_dead = false;
+};
 struct ExitMmap {};
-struct Comm { uint32_t name = 0; };
-struct FileRange { EventKind op = EventKind::kInvalid; uint32_t file = 0; uint64_t index = 0; uint64_t count = 0; uint32_t order = 0; };
-struct CgroupCreate { uint32_t path = 0; };
-struct CgroupRemove { uint32_t path = 0; };
-struct CgroupAttach { uint32_t path = 0; uint32_t moved_tid = 0; };
-struct SetKnob { uint32_t path = 0; std::string knob; std::string value; };
-struct SetOvercommit { OvercommitPolicy policy = OvercommitPolicy::kGuess; uint32_t ratio_percent = 0; uint64_t kbytes = 0; };
+struct Comm {
+  uint32_t name = 0;
+};
+struct FileRange {
+  EventKind op = EventKind::kInvalid;
+  uint32_t file = 0;
+  uint64_t index = 0;
+  uint64_t count = 0;
+  uint32_t order = 0;
+};
+struct CgroupCreate {
+  uint32_t path = 0;
+};
+struct CgroupRemove {
+  uint32_t path = 0;
+};
+struct CgroupAttach {
+  uint32_t path = 0;
+  uint32_t moved_tid = 0;
+};
+struct SetKnob {
+  uint32_t path = 0;
+  std::string knob;
+  std::string value;
+};
+struct SetOvercommit {
+  OvercommitPolicy policy = OvercommitPolicy::kGuess;
+  uint32_t ratio_percent = 0;
+  uint64_t kbytes = 0;
+};
 struct ReclaimBegin {};
-struct ReclaimEnd { uint64_t reclaimed_pages = 0; };
-struct MarkVictim { uint32_t victim_tid = 0; };
-struct BaselineProcess { uint32_t tgid = 0; uint32_t cgroup = 0; uint32_t name = 0; };
-struct BaselineArea { Mmap area; };
-struct BaselinePresent { uint64_t address = 0; uint64_t pages = 0; bool anonymous = false; };
-struct BaselineCached { uint32_t file = 0; uint64_t index = 0; uint64_t pages = 0; uint32_t cgroup = 0; bool active = false; bool dirty = false; };
+struct ReclaimEnd {
+  uint64_t reclaimed_pages = 0;
+};
+struct MarkVictim {
+  uint32_t victim_tid = 0;
+};
+struct BaselineProcess {
+  uint32_t tgid = 0;
+  uint32_t cgroup = 0;
+  uint32_t name = 0;
+};
+struct BaselineArea {
+  Mmap area;
+};
+struct BaselinePresent {
+  uint64_t address = 0;
+  uint64_t pages = 0;
+  bool anonymous = false;
+};
+struct BaselineCached {
+  uint32_t file = 0;
+  uint64_t index = 0;
+  uint64_t pages = 0;
+  uint32_t cgroup = 0;
+  bool active = false;
+  bool dirty = false;
+};
 }  // namespace wide
 
 using WideBody =
-    std::variant<wide::DefinePath, wide::DefineFile, wide::DefineName, wide::Mark, wide::Mmap, wide::Munmap, wide::Brk,
-                 wide::Mremap, wide::Mprotect, wide::Madvise, wide::Mlock, wide::Munlock, wide::Clone, wide::Exec,
-                 wide::Exit, wide::ExitMmap, wide::Comm, wide::ExecArguments, wide::FileRange, wide::CgroupCreate, wide::CgroupRemove,
-                 wide::CgroupAttach, wide::SetKnob, wide::SetOvercommit, wide::ReclaimBegin, wide::ReclaimEnd,
-                 wide::MarkVictim, wide::BaselineProcess, wide::BaselineArea, wide::BaselinePresent,
-                 wide::BaselineCached>;
+    std::variant<wide::DefinePath, wide::DefineFile, wide::DefineName, wide::Mark, wide::Mmap, wide::Munmap,
+                 wide::Brk, wide::Mremap, wide::Mprotect, wide::Madvise, wide::Mlock, wide::Munlock,
+                 wide::Clone, wide::Exec, wide::Exit, wide::ExitMmap, wide::Comm, wide::ExecArguments,
+                 wide::FileRange, wide::CgroupCreate, wide::CgroupRemove, wide::CgroupAttach, wide::SetKnob,
+                 wide::SetOvercommit, wide::ReclaimBegin, wide::ReclaimEnd, wide::MarkVictim,
+                 wide::BaselineProcess, wide::BaselineArea, wide::BaselinePresent, wide::BaselineCached>;
 
 struct WideEvent {
   uint32_t position = 0;  // frequent events of the batch that come before it

@@ -31,8 +31,8 @@ class BatchCheck {
       if (!wrong.empty()) return absl::InvalidArgumentError(absl::StrCat("event ", i, ": ", wrong));
     }
     if (next_wide < batch_.wide.size()) {
-      return Wide(next_wide, absl::StrCat("position ", batch_.wide[next_wide].position, " is past the batch's ",
-                                          batch_.events.size(), " events"));
+      return Wide(next_wide, absl::StrCat("position ", batch_.wide[next_wide].position,
+                                          " is past the batch's ", batch_.events.size(), " events"));
     }
     return absl::OkStatus();
   }
@@ -45,7 +45,8 @@ class BatchCheck {
   // The frequent kinds, without a word about what is wrong: WrongEvent() finds that.
   bool Holds(const Event& event) const {
     if (event.cpu() >= config_.cpus || event.tid() == 0) return false;
-    return event.kind() == EventKind::kFault || (event.kind() == EventKind::kMapPages && event.file() - 1 < files_ - 1) ||
+    return event.kind() == EventKind::kFault ||
+           (event.kind() == EventKind::kMapPages && event.file() - 1 < files_ - 1) ||
            (event.kind() == EventKind::kFileFault && event.file() - 1 < files_ - 1);
   }
 
@@ -98,8 +99,10 @@ class BatchCheck {
         return wrong.empty() ? WrongFile(event.file()) : wrong;
       case EventKind::kFileAdd:
       case EventKind::kFileDelete:
-        if (event.extra() > FolioArena::kMaxOrder) return absl::StrCat("order ", event.extra(), " is over 10");
-        if (uint64_t{event.index()} + (uint64_t{1} << event.extra()) > kMaxFileIndex + 1) return "folio passes the last page index";
+        if (event.extra() > FolioArena::kMaxOrder)
+          return absl::StrCat("order ", event.extra(), " is over 10");
+        if (uint64_t{event.index()} + (uint64_t{1} << event.extra()) > kMaxFileIndex + 1)
+          return "folio passes the last page index";
         return WrongFile(event.file());
       case EventKind::kFileRead:
       case EventKind::kFileWrite:
@@ -112,7 +115,8 @@ class BatchCheck {
         wrong = WrongThread(event.tid());
         if (!wrong.empty()) return wrong;
         if (event.pages() == 0) return "a range of 0 pages";
-        if (event.page_number() + event.pages() > (kMaxAddress + 1) / config_.page_size) return "range passes 57 bits";
+        if (event.page_number() + event.pages() > (kMaxAddress + 1) / config_.page_size)
+          return "range passes 57 bits";
         return "";
       case EventKind::kInvalid:
         break;
@@ -141,14 +145,17 @@ class BatchCheck {
   }
   std::string Wrong(const WideEvent&, const wide::Mark&) { return ""; }
   std::string Wrong(const WideEvent& wide, const wide::Mmap& map) { return WrongMap(wide, map); }
-  std::string Wrong(const WideEvent& wide, const wide::BaselineArea& area) { return WrongMap(wide, area.area); }
+  std::string Wrong(const WideEvent& wide, const wide::BaselineArea& area) {
+    return WrongMap(wide, area.area);
+  }
   std::string WrongMap(const WideEvent& wide, const wide::Mmap& map) const {
     std::string wrong = WrongThread(wide.tid);
     if (!wrong.empty()) return wrong;
     if (map.file != 0) wrong = WrongFile(map.file);
     if (!wrong.empty()) return wrong;
     uint32_t type = map.flags & kMapTypeMask;
-    if (type < 1 || type > 3) return absl::StrCat("flags 0x", absl::Hex(map.flags), " say neither shared nor private");
+    if (type < 1 || type > 3)
+      return absl::StrCat("flags 0x", absl::Hex(map.flags), " say neither shared nor private");
     return WrongRange(map.address, map.length);
   }
   std::string Wrong(const WideEvent& wide, const wide::Munmap& unmap) {
@@ -172,8 +179,12 @@ class BatchCheck {
   }
   std::string Wrong(const WideEvent& wide, const wide::Mprotect& call) { return WrongRangeCall(wide, call); }
   std::string Wrong(const WideEvent& wide, const wide::Madvise& call) { return WrongRangeCall(wide, call); }
-  std::string Wrong(const WideEvent& wide, const wide::Mlock& call) { return WrongLock(wide, call.address, call.length); }
-  std::string Wrong(const WideEvent& wide, const wide::Munlock& call) { return WrongLock(wide, call.address, call.length); }
+  std::string Wrong(const WideEvent& wide, const wide::Mlock& call) {
+    return WrongLock(wide, call.address, call.length);
+  }
+  std::string Wrong(const WideEvent& wide, const wide::Munlock& call) {
+    return WrongLock(wide, call.address, call.length);
+  }
   // mlock takes any address, and rounds.
   std::string WrongLock(const WideEvent& wide, uint64_t address, uint64_t length) const {
     std::string wrong = WrongThread(wide.tid);
@@ -200,8 +211,10 @@ class BatchCheck {
     return wrong.empty() ? WrongName(comm.name) : wrong;
   }
   std::string Wrong(const WideEvent& wide, const wide::FileRange& range) {
-    if (range.op < EventKind::kFileFault || range.op > EventKind::kFileDirty) return "no such operation on a file";
-    if (range.count == 0 || range.count > kMaxFileRangePages) return absl::StrCat(range.count, " pages are not in 1 … 16777216");
+    if (range.op < EventKind::kFileFault || range.op > EventKind::kFileDirty)
+      return "no such operation on a file";
+    if (range.count == 0 || range.count > kMaxFileRangePages)
+      return absl::StrCat(range.count, " pages are not in 1 … 16777216");
     if (range.order > FolioArena::kMaxOrder) return absl::StrCat("order ", range.order, " is over 10");
     uint64_t pages = std::max(range.count, uint64_t{1} << range.order);
     if (range.index > kMaxFileIndex || range.index + pages > kMaxFileIndex + 1) {
@@ -224,7 +237,9 @@ class BatchCheck {
   std::string Wrong(const WideEvent&, const wide::SetOvercommit&) { return ""; }
   std::string Wrong(const WideEvent& wide, const wide::ReclaimBegin&) { return WrongThread(wide.tid); }
   std::string Wrong(const WideEvent& wide, const wide::ReclaimEnd&) { return WrongThread(wide.tid); }
-  std::string Wrong(const WideEvent&, const wide::MarkVictim& victim) { return WrongThread(victim.victim_tid); }
+  std::string Wrong(const WideEvent&, const wide::MarkVictim& victim) {
+    return WrongThread(victim.victim_tid);
+  }
   std::string Wrong(const WideEvent& wide, const wide::BaselineProcess& process) {
     std::string wrong = WrongThread(wide.tid);
     if (wrong.empty()) wrong = WrongThread(process.tgid);
@@ -233,12 +248,14 @@ class BatchCheck {
   }
   std::string Wrong(const WideEvent& wide, const wide::BaselinePresent& present) {
     std::string wrong = WrongThread(wide.tid);
-    if (wrong.empty() && (present.pages == 0 || present.pages > kMaxFileRangePages)) wrong = "pages are not in 1 … 16777216";
+    if (wrong.empty() && (present.pages == 0 || present.pages > kMaxFileRangePages))
+      wrong = "pages are not in 1 … 16777216";
     return wrong.empty() ? WrongRange(present.address, present.pages * config_.page_size) : wrong;
   }
   std::string Wrong(const WideEvent&, const wide::BaselineCached& cached) {
     if (cached.pages == 0 || cached.pages > kMaxFileRangePages) return "pages are not in 1 … 16777216";
-    if (cached.index > kMaxFileIndex || cached.index + cached.pages > kMaxFileIndex + 1) return "passes the last page index";
+    if (cached.index > kMaxFileIndex || cached.index + cached.pages > kMaxFileIndex + 1)
+      return "passes the last page index";
     std::string wrong = WrongFile(cached.file);
     return wrong.empty() && cached.cgroup != 0 ? WrongPath(cached.cgroup) : wrong;
   }

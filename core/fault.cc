@@ -5,7 +5,8 @@
 namespace memcgd::core {
 namespace {
 
-// The stack lies above mmap_base, which lies at most this gap below it; the interpreter lies just below mmap_base.
+// The stack lies above mmap_base, which lies at most this gap below it; the interpreter lies just below
+// mmap_base.
 constexpr PageNumber kStackGapPages = 16384;
 // vvar and vdso lie within so many pages below the code that reads them.
 constexpr PageNumber kSpecialReachPages = 64;
@@ -15,7 +16,8 @@ constexpr uint64_t kFaultAroundPages = 16;
 
 }  // namespace
 
-Outcome Faults::Handle(CpuSlot& slot, Mm& mm, const FaultHints& hints, uint64_t address, uint32_t error_code) {
+Outcome Faults::Handle(CpuSlot& slot, Mm& mm, const FaultHints& hints, uint64_t address,
+                       uint32_t error_code) {
   // A miss drops the locks and is retried; the retry finds the page and says so.  None came: the thread was
   // killed, and handle_mm_fault never completed.
   if (hints.fault_major) return Outcome::kOk;
@@ -24,6 +26,7 @@ Outcome Faults::Handle(CpuSlot& slot, Mm& mm, const FaultHints& hints, uint64_t 
   PageNumber page = address >> m_.page_shift;
   if ((error_code & kFaultFetch) != 0 && mm.entry == 0) mm.entry = page;
   Fault fault{slot, mm, hints, page, error_code, mm.vmas.Find(page)};
+  fault.mm.mutex.AssertHeld();  // it is mm's
   Pte& pte = mm.page_table.Ensure(page);
   if (Present(pte, slot)) return fault.write() ? WriteProtect(fault, pte) : Outcome::kOk;
   if ((error_code & kFaultProtection) != 0) return fault.write() ? WriteUnseen(fault, pte) : Outcome::kOk;
@@ -45,7 +48,8 @@ Outcome Faults::WriteProtect(const Fault& fault, Pte& pte) {
   FolioId page = PteFolio(pte);
   Folio& folio = m_.arena.Get(page);
   if (Raw(page) > Raw(FolioId::kZeroPage) && folio.anon()) {
-    if (!folio.Has(kFolioLru)) m_.lru.Drain(fault.slot);  // wp_can_reuse_anon_folio(): the batch's reference must go
+    if (!folio.Has(kFolioLru))
+      m_.lru.Drain(fault.slot);  // wp_can_reuse_anon_folio(): the batch's reference must go
     if (folio.mapcount() == 1) {
       pte |= kPteWritable;
       return Outcome::kOk;
@@ -55,8 +59,8 @@ Outcome Faults::WriteProtect(const Fault& fault, Pte& pte) {
   return Outcome::kOk;
 }
 
-// A write to a page that is present and that no event told of: a page of the file, or one from before the stream;
-// or, in the stack after a fork, the arguments that exec wrote.
+// A write to a page that is present and that no event told of: a page of the file, or one from before the
+// stream; or, in the stack after a fork, the arguments that exec wrote.
 Outcome Faults::WriteUnseen(const Fault& fault, Pte& pte) {
   if (fault.shared()) return Outcome::kOk;
   if (IsStack(fault) && !fault.mm.unbound.empty()) {
@@ -105,7 +109,8 @@ void Faults::MapAround(const Fault& fault) {
     if (at < area.first || at >= area.end) continue;
     FolioId page = m_.cache.Find(file, index);
     if (page == FolioId::kNone && file.shmem && m_.cache.NeverSeen(file, index)) {
-      // A write(2) to tmpfs leaves no event, being mapped does.  Such a page was referenced when it was written.
+      // A write(2) to tmpfs leaves no event, being mapped does.  Such a page was referenced when it was
+      // written.
       m_.cache.Add(fault.slot, file, index, 0, memcg, kFolioReferenced);
       page = m_.cache.Find(file, index);
     }
@@ -184,11 +189,13 @@ Outcome Faults::MapAnonymous(const Fault& fault) {
   return Outcome::kOk;
 }
 
-// vvar and vdso: exec puts them just below the interpreter and no event tells of them; no page of theirs counts.
-// What shows them is a read whose code lies a little above (the interpreter reading the vdso's header, the vdso
-// reading vvar), a fetch that no file backs, or a read far from the program, its stack and the code's own data.
+// vvar and vdso: exec puts them just below the interpreter and no event tells of them; no page of theirs
+// counts. What shows them is a read whose code lies a little above (the interpreter reading the vdso's
+// header, the vdso reading vvar), a fetch that no file backs, or a read far from the program, its stack and
+// the code's own data.
 bool Faults::IsSpecialMapping(const Fault& fault) {
-  if (fault.vma != nullptr || fault.write() || (fault.error_code & kFaultUser) == 0 || fault.mm.predates_stream) {
+  if (fault.vma != nullptr || fault.write() || (fault.error_code & kFaultUser) == 0 ||
+      fault.mm.predates_stream) {
     return false;
   }
   if ((fault.error_code & kFaultFetch) != 0) return true;
@@ -231,8 +238,8 @@ ImpliedArea& Faults::Imply(Mm& mm, FileId file, int64_t delta) {
   return mm.implied.emplace_back(ImpliedArea{file, delta, false});
 }
 
-// The area's object got a name: what was made under the stand-in is the file's.  Other areas of the stand-in (after a
-// fork) keep it, and find their pages anew.
+// The area's object got a name: what was made under the stand-in is the file's.  Other areas of the stand-in
+// (after a fork) keep it, and find their pages anew.
 void Faults::BindShmem(const Fault& fault, FileId id) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   File& stand_in = m_.files.Get(fault.vma->file);
   File& file = m_.files.Get(id);
@@ -242,14 +249,16 @@ void Faults::BindShmem(const Fault& fault, FileId id) ABSL_NO_THREAD_SAFETY_ANAL
   stand_in.area_pages -= static_cast<int64_t>(fault.vma->range.pages());
   if (file.shmem) {
     Locked inner(file.mutex);
-    stand_in.pages.ForEach({0, ~uint64_t{0}}, [&](PageIndex index, uint32_t& entry) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      if ((entry & File::kAbsent) != 0 || m_.cache.Find(file, index) != FolioId::kNone) return;
-      m_.arena.Get(FolioId{entry}).file = id;
-      file.pages.Ensure(index) = entry;
-      ++file.cached_pages;
-      --stand_in.cached_pages;
-      entry = 0;
-    });
+    stand_in.pages.ForEach({0, ~uint64_t{0}},
+                           [&](PageIndex index, uint32_t& entry) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+                             if ((entry & File::kAbsent) != 0 || m_.cache.Find(file, index) != FolioId::kNone)
+                               return;
+                             m_.arena.Get(FolioId{entry}).file = id;
+                             file.pages.Ensure(index) = entry;
+                             ++file.cached_pages;
+                             --stand_in.cached_pages;
+                             entry = 0;
+                           });
   }
   if (stand_in.area_pages > 0) return;
   m_.cache.DeleteAll(fault.slot, stand_in);
@@ -332,7 +341,10 @@ void Faults::AddBaselineAnonymous(CpuSlot& slot, Mm& mm, PageRange range) {
   const FaultHints none;
   for (PageNumber page = range.first; page < range.end; ++page) {
     Pte& pte = mm.page_table.Ensure(page);
-    if (!Present(pte, slot)) SetAnonymous({slot, mm, none, page, kFaultWrite, mm.vmas.Find(page)}, pte);
+    if (Present(pte, slot)) continue;
+    Fault fault{slot, mm, none, page, kFaultWrite, mm.vmas.Find(page)};
+    fault.mm.mutex.AssertHeld();  // it is mm's
+    SetAnonymous(fault, pte);
   }
 }
 

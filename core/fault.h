@@ -1,8 +1,9 @@
 // The way of a fault.
 //
-// Kernel counterpart: handle_mm_fault() in mm/memory.c and filemap_fault(), filemap_map_pages() in mm/filemap.c.
-// Whole story: docs/the-way-of-a-fault.md.  What the hardware and the file system knew reaches us as the error code
-// and as hints (mm_filemap_fault, mm_filemap_map_pages) that came before; where they are silent, the areas decide.
+// Kernel counterpart: handle_mm_fault() in mm/memory.c and filemap_fault(), filemap_map_pages() in
+// mm/filemap.c. Whole story: docs/the-way-of-a-fault.md.  What the hardware and the file system knew reaches
+// us as the error code and as hints (mm_filemap_fault, mm_filemap_map_pages) that came before; where they are
+// silent, the areas decide.
 //
 // Thread safety: by the holder of the CPU's slot; takes the address space's mutex, then the file's.
 #ifndef MEMCGD_CORE_FAULT_H_
@@ -46,7 +47,8 @@ class Faults {
   Outcome WriteUnseen(const Fault& fault, Pte& pte) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
   Outcome MapFile(const Fault& fault) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
   void MapAround(const Fault& fault) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
-  void MapFolio(const Fault& fault, File& file, PageIndex index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
+  void MapFolio(const Fault& fault, File& file, PageIndex index)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
   bool MapsShmem(const Fault& fault) const;
   Outcome MapShmem(const Fault& fault) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
   Outcome MapAnonymous(const Fault& fault) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);

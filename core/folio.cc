@@ -101,10 +101,12 @@ FolioId FolioArena::Bump(uint32_t pages) {
 void FolioArena::EnsureChunk(uint32_t number) {
   std::atomic<Folio*>& chunk = chunks_[number];
   if (chunk.load(std::memory_order_relaxed) != nullptr) return;
-  void* memory = mmap(nullptr, kChunk * sizeof(Folio), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* memory =
+      mmap(nullptr, kChunk * sizeof(Folio), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   MEMCG_CHECK(memory != MAP_FAILED);
   // Zero bytes are a Folio as constructed but for its cgroup, which Allocate() sets.
-  // Faulted in as a whole: one call costs a tenth of its pages' faults.  Where the kernel cannot, they fault one by one.
+  // Faulted in as a whole: one call costs a tenth of its pages' faults.  Where the kernel cannot, they fault
+  // one by one.
   madvise(memory, kChunk * sizeof(Folio), kMadvisePopulateWrite);
   chunk.store(static_cast<Folio*>(memory), std::memory_order_release);  // pairs with Get()
 }

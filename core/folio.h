@@ -1,22 +1,25 @@
 // Page descriptors in an arena, named by 32-bit indices.
 //
-// Kernel counterpart: struct page / struct folio.  As there, each page has a descriptor of its own and a large
-// folio is a run of them: the head carries list links, flags, cgroup and references; a tail only its own count
-// of mappings and its distance to the head.
+// Kernel counterpart: struct page / struct folio.  As there, each page has a descriptor of its own and a
+// large folio is a run of them: the head carries list links, flags, cgroup and references; a tail only its
+// own count of mappings and its distance to the head.
 //
 // Differs: no reverse map.  A page-table entry holds a folio's index and a reference; a file page that leaves
-// the page cache while mapped stays as a *tombstone* (kDead) until the last entry lets go of it.  Whoever looks
-// at an entry treats a tombstone as absent, which is what the kernel's unmapping would have left there.
+// the page cache while mapped stays as a *tombstone* (kDead) until the last entry lets go of it.  Whoever
+// looks at an entry treats a tombstone as absent, which is what the kernel's unmapping would have left there.
 //
 // Invariants
-//  1. refs, low half: one for the page cache, one per mapping (of the head or any tail), one per per-CPU batch
+//  1. refs, low half: one for the page cache, one per mapping (of the head or any tail), one per per-CPU
+//  batch
 //     that holds it.  The descriptor is freed by whoever drops the last.
 //  2. mapcount, high half: page-table entries that hold this very page.
-//  3. kDead is set once, under the file's mutex; mapping needs that mutex too, so a dead page is never mapped anew,
-//     and the one that sees mapcount fall (or kDead rise) to the last mapping takes it out of file_mapped, once.
+//  3. kDead is set once, under the file's mutex; mapping needs that mutex too, so a dead page is never mapped
+//  anew,
+//     and the one that sees mapcount fall (or kDead rise) to the last mapping takes it out of file_mapped,
+//     once.
 //
-// Thread safety: Folio's atomics by anyone who holds a reference; links under the lruvec's lock; file and index
-// are written before the folio can be reached.  FolioArena: all of it.
+// Thread safety: Folio's atomics by anyone who holds a reference; links under the lruvec's lock; file and
+// index are written before the folio can be reached.  FolioArena: all of it.
 #ifndef MEMCGD_CORE_FOLIO_H_
 #define MEMCGD_CORE_FOLIO_H_
 
@@ -31,7 +34,7 @@
 
 namespace memcgd::core {
 
-inline constexpr uint32_t kFolioLru = 1 << 0;         // on a list of its lruvec
+inline constexpr uint32_t kFolioLru = 1 << 0;  // on a list of its lruvec
 inline constexpr uint32_t kFolioActive = 1 << 1;
 inline constexpr uint32_t kFolioReferenced = 1 << 2;
 inline constexpr uint32_t kFolioDirty = 1 << 3;
@@ -43,7 +46,7 @@ inline constexpr uint32_t kFolioSwapBacked = 1 << 8;  // anonymous or shmem: liv
 inline constexpr uint32_t kFolioReadahead = 1 << 9;
 inline constexpr uint32_t kFolioTail = 1 << 10;
 inline constexpr uint32_t kFolioExec = 1 << 11;
-inline constexpr int kFolioOrderShift = 24;           // bits 24–28: log2 of the folio's pages
+inline constexpr int kFolioOrderShift = 24;  // bits 24–28: log2 of the folio's pages
 
 struct Folio {
   static constexpr uint64_t kOneRef = 1;
@@ -56,7 +59,7 @@ struct Folio {
   std::atomic<uint32_t> flags{0};
   std::atomic<uint64_t> refs{0};
   FileId file = FileId::kNone;
-  uint32_t index = 0;             // in the file
+  uint32_t index = 0;  // in the file
 
   static uint32_t RefsOf(uint64_t refs) { return static_cast<uint32_t>(refs) & 0x7fffffff; }
   static uint32_t MapcountOf(uint64_t refs) { return static_cast<uint32_t>(refs >> 32); }
@@ -127,7 +130,6 @@ class FolioArena {
 
   // One past the highest index ever used.
   uint32_t end() const { return end_.load(std::memory_order_relaxed); }
-
 
   // For saving and loading a state, at a cut.  Restore() makes all descriptors below `end` exist, as new.
   std::vector<FolioId>& free_list(uint32_t order) ABSL_NO_THREAD_SAFETY_ANALYSIS { return free_[order]; }

@@ -11,11 +11,11 @@ namespace {
 
 // What the pages themselves say.
 struct Recount {
-  std::vector<uint32_t> mappings;      // by page: entries of page tables
-  std::vector<uint32_t> refs;          // by head
-  std::vector<bool> cached;            // by page
+  std::vector<uint32_t> mappings;                  // by page: entries of page tables
+  std::vector<uint32_t> refs;                      // by head
+  std::vector<bool> cached;                        // by page
   std::vector<std::array<int64_t, kStats>> stats;  // by cgroup, its own
-  std::vector<int64_t> charged;        // by cgroup, its own, pages
+  std::vector<int64_t> charged;                    // by cgroup, its own, pages
   int64_t committed = 0;
 };
 
@@ -73,7 +73,8 @@ class Checker {
         total += static_cast<int64_t>(vma.range.pages());
         if (vma.accounted) accounted += static_cast<int64_t>(vma.range.pages());
       }
-      if (total != mm.total_pages) Wrong(absl::StrCat("address space ", id, ": total_pages ", mm.total_pages, ", areas ", total));
+      if (total != mm.total_pages)
+        Wrong(absl::StrCat("address space ", id, ": total_pages ", mm.total_pages, ", areas ", total));
       if (accounted != mm.committed_pages) {
         Wrong(absl::StrCat("address space ", id, ": committed ", mm.committed_pages, ", areas ", accounted));
       }
@@ -95,16 +96,19 @@ class Checker {
         if (page == head) ++count_.refs[Raw(head)];
         count_.cached[Raw(page)] = true;
         if (folio.file != FileId{id} || folio.index + (Raw(page) - Raw(head)) != index) {
-          Wrong(absl::StrCat("file ", id, " page ", index, ": its folio says file ", Raw(folio.file), " page ", folio.index));
+          Wrong(absl::StrCat("file ", id, " page ", index, ": its folio says file ", Raw(folio.file),
+                             " page ", folio.index));
         }
         MemcgId memcg = folio.memcg();
-        if (memcg == MemcgId::kNone) return Wrong(absl::StrCat("file ", id, " page ", index, " is charged to nobody"));
+        if (memcg == MemcgId::kNone)
+          return Wrong(absl::StrCat("file ", id, " page ", index, " is charged to nobody"));
         ++StatOf(memcg, Stat::kFile);
         if (file.shmem) ++StatOf(memcg, Stat::kShmem);
         if (page == head && folio.Has(kFolioDirty)) StatOf(memcg, Stat::kFileDirty) += folio.pages();
         if (count_.mappings[Raw(page)] > 0) ++StatOf(memcg, Stat::kFileMapped);
       });
-      if (cached != file.cached_pages) Wrong(absl::StrCat("file ", id, ": cached_pages ", file.cached_pages, ", pages ", cached));
+      if (cached != file.cached_pages)
+        Wrong(absl::StrCat("file ", id, ": cached_pages ", file.cached_pages, ", pages ", cached));
     }
   }
 
@@ -116,7 +120,8 @@ class Checker {
       for (const Stock::Slot& stock : slot->stock.slots) {
         if (stock.memcg != MemcgId::kNone) count_.charged[Raw(stock.memcg)] += stock.pages;
       }
-      if (slot->uncharge_pages != 0) Wrong(absl::StrCat("CPU ", slot->cpu, " has uncharges gathered at a cut"));
+      if (slot->uncharge_pages != 0)
+        Wrong(absl::StrCat("CPU ", slot->cpu, " has uncharges gathered at a cut"));
     }
   }
 
@@ -126,7 +131,8 @@ class Checker {
       Folio& folio = m_.arena.Get(FolioId{id});
       uint64_t refs = folio.refs.load(std::memory_order_relaxed);
       if (Folio::MapcountOf(refs) != count_.mappings[id]) {
-        Wrong(absl::StrCat("page ", id, ": mapcount ", Folio::MapcountOf(refs), ", entries ", count_.mappings[id]));
+        Wrong(absl::StrCat("page ", id, ": mapcount ", Folio::MapcountOf(refs), ", entries ",
+                           count_.mappings[id]));
       }
       if (folio.Has(kFolioTail)) continue;
       if (Folio::RefsOf(refs) != count_.refs[id]) {
@@ -135,7 +141,8 @@ class Checker {
       if (Folio::RefsOf(refs) == 0) continue;
       in_use += folio.pages();
       MemcgId memcg = folio.memcg();
-      if (Folio::IsDead(refs) != (memcg == MemcgId::kNone)) Wrong(absl::StrCat("folio ", id, ": dead or charged, not both"));
+      if (Folio::IsDead(refs) != (memcg == MemcgId::kNone))
+        Wrong(absl::StrCat("folio ", id, ": dead or charged, not both"));
       if (memcg == MemcgId::kNone) continue;
       count_.charged[Raw(memcg)] += folio.pages();
       if (folio.anon() && count_.mappings[id] > 0) ++StatOf(memcg, Stat::kAnon);
@@ -157,13 +164,15 @@ class Checker {
           Folio& folio = m_.arena.Get(id);
           if (folio.prev != prev || !folio.Has(kFolioLru) || folio.dead() || folio.memcg() != memcg->id ||
               LruListOf(folio.flags.load(std::memory_order_relaxed)) != which) {
-            Wrong(absl::StrCat("folio ", Raw(id), " does not belong on list ", i, " of cgroup ", memcg->path));
+            Wrong(
+                absl::StrCat("folio ", Raw(id), " does not belong on list ", i, " of cgroup ", memcg->path));
           }
           prev = id;
           pages += folio.pages();
         }
         if (list.tail != prev || list.pages != pages) {
-          Wrong(absl::StrCat("list ", i, " of cgroup ", memcg->path, " says ", list.pages, " pages, has ", pages));
+          Wrong(absl::StrCat("list ", i, " of cgroup ", memcg->path, " says ", list.pages, " pages, has ",
+                             pages));
         }
         StatOf(memcg->id, LruStat(which)) += pages;
       }
@@ -171,32 +180,38 @@ class Checker {
   }
 
   void CheckMemcgs() {
-    constexpr Stat kStates[] = {Stat::kAnon,         Stat::kFile,       Stat::kShmem,        Stat::kFileMapped, Stat::kFileDirty,
-                                Stat::kInactiveAnon, Stat::kActiveAnon, Stat::kInactiveFile, Stat::kActiveFile, Stat::kUnevictable};
+    constexpr Stat kStates[] = {
+        Stat::kAnon,         Stat::kFile,       Stat::kShmem,        Stat::kFileMapped, Stat::kFileDirty,
+        Stat::kInactiveAnon, Stat::kActiveAnon, Stat::kInactiveFile, Stat::kActiveFile, Stat::kUnevictable};
     std::vector<int64_t> usage = count_.charged;
     std::vector<std::array<int64_t, kStats>> recursive = count_.stats;
     std::vector<std::array<int64_t, kStats>> exact = ReadExact(m_);
     for (size_t id = m_.tree.all().size(); id-- > 0;) {
       const Memcg* memcg = m_.tree.all()[id].get();
       if (memcg == nullptr) {
-        if (count_.charged[id] != 0) Wrong(absl::StrCat("freed cgroup ", id, " still has ", count_.charged[id], " pages charged"));
+        if (count_.charged[id] != 0)
+          Wrong(absl::StrCat("freed cgroup ", id, " still has ", count_.charged[id], " pages charged"));
         continue;
       }
       std::array<int64_t, kStats> local = ReadExactLocal(m_, *memcg);
       for (Stat stat : kStates) {
         size_t i = static_cast<size_t>(stat);
         if (local[i] != count_.stats[id][i]) {
-          Wrong(absl::StrCat("cgroup ", memcg->path, ": local ", std::string(StatName(stat)), " ", local[i], ", pages ", count_.stats[id][i]));
+          Wrong(absl::StrCat("cgroup ", memcg->path, ": local ", std::string(StatName(stat)), " ", local[i],
+                             ", pages ", count_.stats[id][i]));
         }
         if (exact[id][i] != recursive[id][i]) {
-          Wrong(absl::StrCat("cgroup ", memcg->path, ": ", std::string(StatName(stat)), " ", exact[id][i], ", pages ", recursive[id][i]));
+          Wrong(absl::StrCat("cgroup ", memcg->path, ": ", std::string(StatName(stat)), " ", exact[id][i],
+                             ", pages ", recursive[id][i]));
         }
       }
       if (id != 0) {
         int64_t refs = memcg->refs.load(std::memory_order_relaxed);
-        if (refs != count_.charged[id]) Wrong(absl::StrCat("cgroup ", memcg->path, ": refs ", refs, ", charged ", count_.charged[id]));
+        if (refs != count_.charged[id])
+          Wrong(absl::StrCat("cgroup ", memcg->path, ": refs ", refs, ", charged ", count_.charged[id]));
         if (memcg->memory.usage_pages() != usage[id]) {
-          Wrong(absl::StrCat("cgroup ", memcg->path, ": usage ", memcg->memory.usage_pages(), ", charged ", usage[id]));
+          Wrong(absl::StrCat("cgroup ", memcg->path, ": usage ", memcg->memory.usage_pages(), ", charged ",
+                             usage[id]));
         }
         size_t up = Raw(memcg->parent->id);
         usage[up] += usage[id];

@@ -26,9 +26,9 @@ constexpr std::array<Knob, 8> kKnobs = {{{"memory.min", KnobKind::kAmount},
                                          {"memory.swappiness", KnobKind::kSwappiness}}};
 
 absl::Status Refuse(std::string_view knob, std::string_view value, absl::string_view takes) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(absl::CHexEscape(absl::string_view(knob.data(), knob.size())), " takes ", takes, ", not \"",
-                   absl::CHexEscape(absl::string_view(value.data(), std::min<size_t>(value.size(), 64))), "\""));
+  return absl::InvalidArgumentError(absl::StrCat(
+      absl::CHexEscape(absl::string_view(knob.data(), knob.size())), " takes ", takes, ", not \"",
+      absl::CHexEscape(absl::string_view(value.data(), std::min<size_t>(value.size(), 64))), "\""));
 }
 
 bool ParseNumber(std::string_view text, uint64_t* number, std::string_view* rest) {
@@ -43,7 +43,8 @@ absl::StatusOr<std::string> CheckKnob(std::string_view knob, std::string_view va
   auto found = std::find_if(kKnobs.begin(), kKnobs.end(), [&](const Knob& k) { return k.name == knob; });
   if (found == kKnobs.end()) {
     std::string names;
-    for (const Knob& k : kKnobs) absl::StrAppend(&names, names.empty() ? "" : ", ", absl::string_view(k.name.data(), k.name.size()));
+    for (const Knob& k : kKnobs)
+      absl::StrAppend(&names, names.empty() ? "" : ", ", absl::string_view(k.name.data(), k.name.size()));
     return absl::InvalidArgumentError(absl::StrCat(
         "no knob \"", absl::CHexEscape(absl::string_view(knob.data(), std::min<size_t>(knob.size(), 64))),
         "\"; there are ", names));
@@ -55,7 +56,8 @@ absl::StatusOr<std::string> CheckKnob(std::string_view knob, std::string_view va
     return std::string(value);
   }
   if (found->kind == KnobKind::kSwappiness) {
-    if (!ParseNumber(value, &number, &rest) || !rest.empty() || number > 200) return Refuse(knob, value, "0 … 200");
+    if (!ParseNumber(value, &number, &rest) || !rest.empty() || number > 200)
+      return Refuse(knob, value, "0 … 200");
     return absl::StrCat(number);
   }
   constexpr absl::string_view kAmount = "\"max\" or bytes with an optional suffix K, M, G, T, P or E";

@@ -11,9 +11,9 @@
 namespace memcgd::core {
 
 // The value as reading the knob's file would print it ("max", bytes rounded down to pages, or a number), or
-// INVALID_ARGUMENT that names knob, value and what it takes.  Values: "max", or bytes with an optional suffix K, M,
-// G, T, P or E (memory.min, low, high, max, memory.swap.high, memory.swap.max); 0 or 1 (memory.oom.group); 0 … 200
-// (memory.swappiness).
+// INVALID_ARGUMENT that names knob, value and what it takes.  Values: "max", or bytes with an optional suffix
+// K, M, G, T, P or E (memory.min, low, high, max, memory.swap.high, memory.swap.max); 0 or 1
+// (memory.oom.group); 0 … 200 (memory.swappiness).
 absl::StatusOr<std::string> CheckKnob(std::string_view knob, std::string_view value, uint32_t page_size);
 
 // Pages of a checked amount; PageCounter::kMax for "max".

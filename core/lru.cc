@@ -51,7 +51,8 @@ void Lru::DrainAdd(CpuSlot& slot) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     for (uint32_t i = 0; i < slot.lru_add.count; ++i) {
       Folio& folio = arena_.Get(slot.lru_add.folios[i]);
       uint64_t refs = folio.refs.load(std::memory_order_acquire);
-      if (Folio::RefsOf(refs) == 1 || Folio::IsDead(refs)) continue;  // only the batch holds it: not worth a list
+      if (Folio::RefsOf(refs) == 1 || Folio::IsDead(refs))
+        continue;  // only the batch holds it: not worth a list
       MemcgId memcg = folio.memcg();
       if (memcg == MemcgId::kNone) continue;  // discharged since
       Lruvec& lruvec = run.Lock(memcg);

@@ -4,13 +4,15 @@
 // workingset_activation() of mm/workingset.c.
 //
 // Invariants
-//  1. The LRU bit is set only under the lruvec's lock, by whoever has put the folio on a list; whoever clears it
+//  1. The LRU bit is set only under the lruvec's lock, by whoever has put the folio on a list; whoever clears
+//  it
 //     (test-and-clear, before the lock) owns the links until it sets it again.
-//  2. kDead is set before a deletion takes the lock; a push looks for it under the lock.  So a dead folio is on no
+//  2. kDead is set before a deletion takes the lock; a push looks for it under the lock.  So a dead folio is
+//  on no
 //     list once its deletion has left the lock, or its mover has.
 //
-// Thread safety: by the holder of the CPU's slot.  Takes lruvec locks, one at a time, kept over a run of folios
-// of one cgroup.
+// Thread safety: by the holder of the CPU's slot.  Takes lruvec locks, one at a time, kept over a run of
+// folios of one cgroup.
 #ifndef MEMCGD_CORE_LRU_H_
 #define MEMCGD_CORE_LRU_H_
 
@@ -51,7 +53,8 @@ class Lru {
     if (slot.ended.count == FolioBatch::kSize) FlushEnded(slot);
   }
   void FlushEnded(CpuSlot& slot);
-  // Puts a folio that nobody else can reach yet in the CPU's batch; the batch's reference is in `refs` already.
+  // Puts a folio that nobody else can reach yet in the CPU's batch; the batch's reference is in `refs`
+  // already.
   void AddNew(CpuSlot& slot, FolioId head) {
     slot.lru_add.folios[slot.lru_add.count++] = head;
     if (slot.lru_add.count == FolioBatch::kSize) DrainAdd(slot);
@@ -64,8 +67,8 @@ class Lru {
   void DrainAdd(CpuSlot& slot);
   void DrainActivate(CpuSlot& slot);
   void DrainLazyFree(CpuSlot& slot);
-  // Isolates the folio by its LRU bit, changes flags and puts it on the list that they name.  The cgroup whose
-  // list it is, or kNone: in a batch, isolated by another, or dead.
+  // Isolates the folio by its LRU bit, changes flags and puts it on the list that they name.  The cgroup
+  // whose list it is, or kNone: in a batch, isolated by another, or dead.
   MemcgId Move(CpuSlot& slot, FolioId head, uint32_t set, uint32_t clear);
   void PutBatch(CpuSlot& slot, FolioBatch& batch);
   bool BatchHolds(const FolioBatch& batch, FolioId head) const;

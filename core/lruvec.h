@@ -1,7 +1,7 @@
 // The LRU lists of one cgroup and their lock.
 //
-// Kernel counterpart: struct lruvec, mm/swap.c.  Adds go through a batch per CPU (31 folios, drained when full
-// and at once for a large folio); so do activations.  A folio in a batch is on no list.
+// Kernel counterpart: struct lruvec, mm/swap.c.  Adds go through a batch per CPU (31 folios, drained when
+// full and at once for a large folio); so do activations.  A folio in a batch is on no list.
 //
 // Thread safety: lists under `lock`; nonresident_age by anyone.
 #ifndef MEMCGD_CORE_LRUVEC_H_
@@ -31,7 +31,8 @@ inline LruList LruListOf(uint32_t flags) {
 inline Stat LruStat(LruList list) {
   return static_cast<Stat>(static_cast<uint8_t>(Stat::kInactiveAnon) + static_cast<uint8_t>(list));
 }
-static_assert(static_cast<uint8_t>(Stat::kUnevictable) - static_cast<uint8_t>(Stat::kInactiveAnon) == kLruLists - 1);
+static_assert(static_cast<uint8_t>(Stat::kUnevictable) - static_cast<uint8_t>(Stat::kInactiveAnon) ==
+              kLruLists - 1);
 
 struct Lruvec {
   struct List {
@@ -45,8 +46,8 @@ struct Lruvec {
 
   alignas(64) SpinLock lock;
   std::array<List, kLruLists> lists ABSL_GUARDED_BY(lock);
-  // Evictions and activations so far; the clock of refault distances (mm/workingset.c).  Relaxed: a clock that
-  // orders nothing.
+  // Evictions and activations so far; the clock of refault distances (mm/workingset.c).  Relaxed: a clock
+  // that orders nothing.
   std::atomic<int64_t> nonresident_age{0};
 };
 

@@ -38,8 +38,8 @@ struct Machine {
   PageCache cache{tree, arena, charges, lru};
   CommitAccount commit;
   std::vector<std::unique_ptr<CpuSlot>> cpus;
-  IndexedTable<Mm> mms;                // growth and users under Processes' mutex
-  std::atomic<int64_t> time_ns{0};     // the largest event time seen
+  IndexedTable<Mm> mms;             // growth and users under Processes' mutex
+  std::atomic<int64_t> time_ns{0};  // the largest event time seen
 };
 
 }  // namespace memcgd::core

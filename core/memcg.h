@@ -1,10 +1,10 @@
 // One cgroup: counters, statistics, lists, knobs, references.
 //
-// Kernel counterpart: struct mem_cgroup (include/linux/memcontrol.h).  A cgroup that was removed is *dying*: it
-// is offline, but its pages stay charged to it; it is freed when the last of its references goes.
+// Kernel counterpart: struct mem_cgroup (include/linux/memcontrol.h).  A cgroup that was removed is *dying*:
+// it is offline, but its pages stay charged to it; it is freed when the last of its references goes.
 //
-// Thread safety: name, place and knobs change at a cut only and may be read by any batch; counters and lists as
-// their own types say.
+// Thread safety: name, place and knobs change at a cut only and may be read by any batch; counters and lists
+// as their own types say.
 #ifndef MEMCGD_CORE_MEMCG_H_
 #define MEMCGD_CORE_MEMCG_H_
 
@@ -28,7 +28,10 @@ std::string_view MemcgEventName(MemcgEvent event);
 
 struct Memcg {
   Memcg(MemcgId id, Memcg* parent, std::string path)
-      : id(id), parent(parent), depth(parent == nullptr ? 0 : parent->depth + 1), path(std::move(path)),
+      : id(id),
+        parent(parent),
+        depth(parent == nullptr ? 0 : parent->depth + 1),
+        path(std::move(path)),
         memory(parent == nullptr ? nullptr : &parent->memory) {}
 
   // Counts an event here and, hierarchically, at every ancestor.
@@ -42,11 +45,11 @@ struct Memcg {
 
   // Changed at a cut.
   bool online = true;
-  uint32_t children = 0;           // online ones
-  uint32_t dying_children = 0;     // offline ones that are not freed yet
+  uint32_t children = 0;        // online ones
+  uint32_t dying_children = 0;  // offline ones that are not freed yet
   // Of the cgroup itself; under Processes' mutex.  Neither lets it be freed.
   uint32_t processes = 0;
-  uint32_t spaces = 0;             // address spaces charged to it
+  uint32_t spaces = 0;                       // address spaces charged to it
   std::map<std::string, std::string> knobs;  // those that were written
 
   PageCounter memory;

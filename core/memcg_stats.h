@@ -2,8 +2,8 @@
 //
 // Kernel counterpart: memcg_stat_item and vm_event_item with __mod_memcg_state() of 5.2 to 5.12 ("spill"):
 // x = this CPU's pending + delta; when |x| > kBatch, x is added to the cgroup and to every ancestor and the
-// pending is zeroed.  Readers read one number.  Bound per cgroup: |read − exact| ≤ kBatch × CPUs per cgroup at
-// or below it.  A cgroup that is freed hands its pendings on, so events never go backwards at ancestors.
+// pending is zeroed.  Readers read one number.  Bound per cgroup: |read − exact| ≤ kBatch × CPUs per cgroup
+// at or below it.  A cgroup that is freed hands its pendings on, so events never go backwards at ancestors.
 // Differs: all items share one batch, counts of pages and events alike.
 //
 // Thread safety: ModStat() by the holder of the CPU's slot; reads by anyone; Flush() at a cut.
@@ -22,74 +22,74 @@
 
 namespace memcgd::core {
 
-// In the order of memory.stat (v2).  kPages are kept in pages and shown in bytes; kDerived are sums of others.
-// The last three are not lines of v2's file.
-#define MEMCGD_STATS(X) \
-  X(kAnon, "anon", kPages) \
-  X(kFile, "file", kPages) \
-  X(kKernel, "kernel", kDerived) \
-  X(kKernelStack, "kernel_stack", kBytes) \
-  X(kPagetables, "pagetables", kPages) \
-  X(kSecPagetables, "sec_pagetables", kPages) \
-  X(kPercpu, "percpu", kBytes) \
-  X(kSock, "sock", kPages) \
-  X(kVmalloc, "vmalloc", kPages) \
-  X(kShmem, "shmem", kPages) \
-  X(kZswap, "zswap", kBytes) \
-  X(kZswapped, "zswapped", kPages) \
-  X(kFileMapped, "file_mapped", kPages) \
-  X(kFileDirty, "file_dirty", kPages) \
-  X(kFileWriteback, "file_writeback", kPages) \
-  X(kSwapcached, "swapcached", kPages) \
-  X(kAnonThp, "anon_thp", kPages) \
-  X(kFileThp, "file_thp", kPages) \
-  X(kShmemThp, "shmem_thp", kPages) \
-  X(kInactiveAnon, "inactive_anon", kPages) \
-  X(kActiveAnon, "active_anon", kPages) \
-  X(kInactiveFile, "inactive_file", kPages) \
-  X(kActiveFile, "active_file", kPages) \
-  X(kUnevictable, "unevictable", kPages) \
-  X(kSlabReclaimable, "slab_reclaimable", kBytes) \
-  X(kSlabUnreclaimable, "slab_unreclaimable", kBytes) \
-  X(kSlab, "slab", kDerived) \
-  X(kWorkingsetRefaultAnon, "workingset_refault_anon", kCount) \
-  X(kWorkingsetRefaultFile, "workingset_refault_file", kCount) \
+// In the order of memory.stat (v2).  kPages are kept in pages and shown in bytes; kDerived are sums of
+// others. The last three are not lines of v2's file.
+#define MEMCGD_STATS(X)                                          \
+  X(kAnon, "anon", kPages)                                       \
+  X(kFile, "file", kPages)                                       \
+  X(kKernel, "kernel", kDerived)                                 \
+  X(kKernelStack, "kernel_stack", kBytes)                        \
+  X(kPagetables, "pagetables", kPages)                           \
+  X(kSecPagetables, "sec_pagetables", kPages)                    \
+  X(kPercpu, "percpu", kBytes)                                   \
+  X(kSock, "sock", kPages)                                       \
+  X(kVmalloc, "vmalloc", kPages)                                 \
+  X(kShmem, "shmem", kPages)                                     \
+  X(kZswap, "zswap", kBytes)                                     \
+  X(kZswapped, "zswapped", kPages)                               \
+  X(kFileMapped, "file_mapped", kPages)                          \
+  X(kFileDirty, "file_dirty", kPages)                            \
+  X(kFileWriteback, "file_writeback", kPages)                    \
+  X(kSwapcached, "swapcached", kPages)                           \
+  X(kAnonThp, "anon_thp", kPages)                                \
+  X(kFileThp, "file_thp", kPages)                                \
+  X(kShmemThp, "shmem_thp", kPages)                              \
+  X(kInactiveAnon, "inactive_anon", kPages)                      \
+  X(kActiveAnon, "active_anon", kPages)                          \
+  X(kInactiveFile, "inactive_file", kPages)                      \
+  X(kActiveFile, "active_file", kPages)                          \
+  X(kUnevictable, "unevictable", kPages)                         \
+  X(kSlabReclaimable, "slab_reclaimable", kBytes)                \
+  X(kSlabUnreclaimable, "slab_unreclaimable", kBytes)            \
+  X(kSlab, "slab", kDerived)                                     \
+  X(kWorkingsetRefaultAnon, "workingset_refault_anon", kCount)   \
+  X(kWorkingsetRefaultFile, "workingset_refault_file", kCount)   \
   X(kWorkingsetActivateAnon, "workingset_activate_anon", kCount) \
   X(kWorkingsetActivateFile, "workingset_activate_file", kCount) \
-  X(kWorkingsetRestoreAnon, "workingset_restore_anon", kCount) \
-  X(kWorkingsetRestoreFile, "workingset_restore_file", kCount) \
-  X(kWorkingsetNodereclaim, "workingset_nodereclaim", kCount) \
-  X(kPgdemoteKswapd, "pgdemote_kswapd", kCount) \
-  X(kPgdemoteDirect, "pgdemote_direct", kCount) \
-  X(kPgdemoteKhugepaged, "pgdemote_khugepaged", kCount) \
-  X(kPgdemoteProactive, "pgdemote_proactive", kCount) \
-  X(kPgscan, "pgscan", kDerived) \
-  X(kPgsteal, "pgsteal", kDerived) \
-  X(kPswpin, "pswpin", kCount) \
-  X(kPswpout, "pswpout", kCount) \
-  X(kPgscanKswapd, "pgscan_kswapd", kCount) \
-  X(kPgscanDirect, "pgscan_direct", kCount) \
-  X(kPgscanKhugepaged, "pgscan_khugepaged", kCount) \
-  X(kPgscanProactive, "pgscan_proactive", kCount) \
-  X(kPgstealKswapd, "pgsteal_kswapd", kCount) \
-  X(kPgstealDirect, "pgsteal_direct", kCount) \
-  X(kPgstealKhugepaged, "pgsteal_khugepaged", kCount) \
-  X(kPgstealProactive, "pgsteal_proactive", kCount) \
-  X(kPgfault, "pgfault", kCount) \
-  X(kPgmajfault, "pgmajfault", kCount) \
-  X(kPgrefill, "pgrefill", kCount) \
-  X(kPgactivate, "pgactivate", kCount) \
-  X(kPgdeactivate, "pgdeactivate", kCount) \
-  X(kPglazyfree, "pglazyfree", kCount) \
-  X(kPglazyfreed, "pglazyfreed", kCount) \
-  X(kSwpinZero, "swpin_zero", kCount) \
-  X(kSwpoutZero, "swpout_zero", kCount) \
-  X(kThpFaultAlloc, "thp_fault_alloc", kCount) \
-  X(kThpCollapseAlloc, "thp_collapse_alloc", kCount) \
-  X(kThpSwpout, "thp_swpout", kCount) \
-  X(kThpSwpoutFallback, "thp_swpout_fallback", kCount) \
-  X(kSwap, "swap", kPages) \
-  X(kPgpgin, "pgpgin", kCount) \
+  X(kWorkingsetRestoreAnon, "workingset_restore_anon", kCount)   \
+  X(kWorkingsetRestoreFile, "workingset_restore_file", kCount)   \
+  X(kWorkingsetNodereclaim, "workingset_nodereclaim", kCount)    \
+  X(kPgdemoteKswapd, "pgdemote_kswapd", kCount)                  \
+  X(kPgdemoteDirect, "pgdemote_direct", kCount)                  \
+  X(kPgdemoteKhugepaged, "pgdemote_khugepaged", kCount)          \
+  X(kPgdemoteProactive, "pgdemote_proactive", kCount)            \
+  X(kPgscan, "pgscan", kDerived)                                 \
+  X(kPgsteal, "pgsteal", kDerived)                               \
+  X(kPswpin, "pswpin", kCount)                                   \
+  X(kPswpout, "pswpout", kCount)                                 \
+  X(kPgscanKswapd, "pgscan_kswapd", kCount)                      \
+  X(kPgscanDirect, "pgscan_direct", kCount)                      \
+  X(kPgscanKhugepaged, "pgscan_khugepaged", kCount)              \
+  X(kPgscanProactive, "pgscan_proactive", kCount)                \
+  X(kPgstealKswapd, "pgsteal_kswapd", kCount)                    \
+  X(kPgstealDirect, "pgsteal_direct", kCount)                    \
+  X(kPgstealKhugepaged, "pgsteal_khugepaged", kCount)            \
+  X(kPgstealProactive, "pgsteal_proactive", kCount)              \
+  X(kPgfault, "pgfault", kCount)                                 \
+  X(kPgmajfault, "pgmajfault", kCount)                           \
+  X(kPgrefill, "pgrefill", kCount)                               \
+  X(kPgactivate, "pgactivate", kCount)                           \
+  X(kPgdeactivate, "pgdeactivate", kCount)                       \
+  X(kPglazyfree, "pglazyfree", kCount)                           \
+  X(kPglazyfreed, "pglazyfreed", kCount)                         \
+  X(kSwpinZero, "swpin_zero", kCount)                            \
+  X(kSwpoutZero, "swpout_zero", kCount)                          \
+  X(kThpFaultAlloc, "thp_fault_alloc", kCount)                   \
+  X(kThpCollapseAlloc, "thp_collapse_alloc", kCount)             \
+  X(kThpSwpout, "thp_swpout", kCount)                            \
+  X(kThpSwpoutFallback, "thp_swpout_fallback", kCount)           \
+  X(kSwap, "swap", kPages)                                       \
+  X(kPgpgin, "pgpgin", kCount)                                   \
   X(kPgpgout, "pgpgout", kCount)
 
 enum class Stat : uint8_t {

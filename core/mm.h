@@ -1,10 +1,10 @@
 // One address space, and the processes and threads that use it.
 //
-// Kernel counterpart: struct mm_struct, task_struct and signal_struct, as far as memory is concerned.  An address
-// space is charged to the cgroup of its owner (mm->owner).  Threads and vforked children share one.
+// Kernel counterpart: struct mm_struct, task_struct and signal_struct, as far as memory is concerned.  An
+// address space is charged to the cgroup of its owner (mm->owner).  Threads and vforked children share one.
 //
-// Thread safety: Mm under its mutex, but for memcg; Process and its table under Processes' mutex, but for mm and
-// memcg, which any batch may read; a Thread is its stream's own, but for process.
+// Thread safety: Mm under its mutex, but for memcg; Process and its table under Processes' mutex, but for mm
+// and memcg, which any batch may read; a Thread is its stream's own, but for process.
 #ifndef MEMCGD_CORE_MM_H_
 #define MEMCGD_CORE_MM_H_
 
@@ -45,11 +45,12 @@ struct Mm {
   std::vector<FolioId> unbound ABSL_GUARDED_BY(mutex);
   // Areas that exec mapped and no event told: known from where their file's pages were found.
   std::vector<ImpliedArea> implied ABSL_GUARDED_BY(mutex);
-  // Page of the program's first instruction, in its interpreter: the stack lies above all that is mapped near it.
+  // Page of the program's first instruction, in its interpreter: the stack lies above all that is mapped near
+  // it.
   PageNumber entry ABSL_GUARDED_BY(mutex) = 0;
-  PageNumber brk ABSL_GUARDED_BY(mutex) = 0;  // first page past the heap; 0: not told yet
-  int64_t total_pages ABSL_GUARDED_BY(mutex) = 0;      // of all areas
-  int64_t committed_pages ABSL_GUARDED_BY(mutex) = 0;  // its part of Committed_AS
+  PageNumber brk ABSL_GUARDED_BY(mutex) = 0;            // first page past the heap; 0: not told yet
+  int64_t total_pages ABSL_GUARDED_BY(mutex) = 0;       // of all areas
+  int64_t committed_pages ABSL_GUARDED_BY(mutex) = 0;   // its part of Committed_AS
   bool predates_stream ABSL_GUARDED_BY(mutex) = false;  // began before the stream did: areas unknown
 
   // Under Processes' mutex.
@@ -58,14 +59,15 @@ struct Mm {
 };
 
 struct Process {
-  ProcessId id{};                                // constant
-  // Rises when the process ends, so that threads whose own exits were lost do not take the next of that id for theirs.
+  ProcessId id{};  // constant
+  // Rises when the process ends, so that threads whose own exits were lost do not take the next of that id
+  // for theirs.
   std::atomic<uint32_t> generation{0};
   uint32_t tgid = 0;
-  uint32_t threads = 0;                          // alive
-  std::atomic<MmId> mm{MmId::kNone};             // release/acquire: publishes the Mm
+  uint32_t threads = 0;               // alive
+  std::atomic<MmId> mm{MmId::kNone};  // release/acquire: publishes the Mm
   std::atomic<MemcgId> memcg{MemcgId::kRoot};
-  MmId exec_mm = MmId::kNone;                    // being filled by execve
+  MmId exec_mm = MmId::kNone;  // being filled by execve
   std::string comm;
 };
 
@@ -73,9 +75,9 @@ struct Process {
 struct FaultHints {
   FileId fault_file = FileId::kNone;  // mm_filemap_fault
   PageIndex fault_index = 0;
-  bool fault_major = false;           // the page was not cached: the fault is retried, and this hint comes again
-  bool fault_unseen = false;          // nothing is known of the page: major if this thread adds it now
-  FileId map_file = FileId::kNone;    // mm_filemap_map_pages
+  bool fault_major = false;   // the page was not cached: the fault is retried, and this hint comes again
+  bool fault_unseen = false;  // nothing is known of the page: major if this thread adds it now
+  FileId map_file = FileId::kNone;  // mm_filemap_map_pages
   PageIndex map_first = 0;
   PageIndex map_end = 0;
   PageNumber instruction = 0;
@@ -94,13 +96,15 @@ struct Thread {
   std::atomic<ProcessRef> process{ProcessRef{}};  // release/acquire: publishes the Process
   FaultHints hints;
   bool in_reclaim = false;  // between reclaim begin and end
-  // The last reads of a few files (file_ra_state::prev_pos is per open file; a thread's reads are the nearest we see).
+  // The last reads of a few files (file_ra_state::prev_pos is per open file; a thread's reads are the nearest
+  // we see).
   std::array<ReadPosition, 4> reads;
   uint8_t next_read = 0;
 };
 
-// A table of T by index, from 1; grows without moving; freed indices are used again, smallest first for none: last
-// freed first.  Thread safety: Get() by anyone who got the index in order; Allocate and Free under the owner's mutex.
+// A table of T by index, from 1; grows without moving; freed indices are used again, smallest first for none:
+// last freed first.  Thread safety: Get() by anyone who got the index in order; Allocate and Free under the
+// owner's mutex.
 template <typename T>
 class IndexedTable {
  public:
@@ -109,7 +113,8 @@ class IndexedTable {
     for (uint32_t i = 0; i < kMaxChunks; ++i) delete[] chunks_[i].load(std::memory_order_relaxed);
   }
   T& Get(uint32_t index) const {
-    return chunks_[index / kChunk].load(std::memory_order_acquire)[index % kChunk];  // pairs with EnsureChunk()
+    return chunks_[index / kChunk].load(
+        std::memory_order_acquire)[index % kChunk];  // pairs with EnsureChunk()
   }
   bool Exists(uint32_t index) const {
     return index / kChunk < kMaxChunks && chunks_[index / kChunk].load(std::memory_order_acquire) != nullptr;

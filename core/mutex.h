@@ -1,13 +1,15 @@
 // Annotated locks, and the one list of the order in which they are taken.
 //
 // Lock order (an earlier one is never taken while a later one is held):
-//   Node::cut_         shared by batches, exclusive at a cut
-//   Node::tables_mutex_ process, address-space and stream tables' growth
-//   CpuSlot::lock      held for a run of events of one CPU
-//   Mm::mutex          one address space; two only in fork, where the child's is not reachable yet
-//   File::mutex        one file's page cache
-//   Lruvec::lock       one cgroup's lists
-//   FolioArena::mutex  the arena's growth and its shared free lists
+//   Node::cut_           shared by batches, exclusive at a cut
+//   CpuSlot::lock        held for a run of events of one CPU
+//   Processes::mutex_    threads, processes and their address spaces' users
+//   Mm::mutex            one address space; two only in fork, where the child's is not reachable yet
+//   File::mutex          of an anonymous object
+//   FileTable::mutex_    files by inode
+//   File::mutex          of a named file: its page cache
+//   Lruvec::lock         one cgroup's lists
+//   FolioArena::mutex_   the arena's growth and its shared free lists
 //
 // absl::Mutex would make false races under ThreadSanitizer (Debian's library is not instrumented), hence
 // std::mutex with annotations.
@@ -27,6 +29,8 @@ class ABSL_LOCKABLE Mutex {
  public:
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mutex_.lock(); }
   void Unlock() ABSL_UNLOCK_FUNCTION() { mutex_.unlock(); }
+  // Tells the analysis what it cannot see: that this is the lock which the caller holds under another name.
+  void AssertHeld() const ABSL_ASSERT_EXCLUSIVE_LOCK() {}
 
  private:
   std::mutex mutex_;
@@ -76,7 +80,9 @@ Locked(Lockable&) -> Locked<Lockable>;
 
 class ABSL_SCOPED_LOCKABLE SharedLocked {
  public:
-  explicit SharedLocked(SharedMutex& lock) ABSL_SHARED_LOCK_FUNCTION(lock) : lock_(lock) { lock_.LockShared(); }
+  explicit SharedLocked(SharedMutex& lock) ABSL_SHARED_LOCK_FUNCTION(lock) : lock_(lock) {
+    lock_.LockShared();
+  }
   ~SharedLocked() ABSL_UNLOCK_FUNCTION() { lock_.UnlockShared(); }
   SharedLocked(const SharedLocked&) = delete;
   SharedLocked& operator=(const SharedLocked&) = delete;

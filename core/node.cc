@@ -24,11 +24,13 @@ absl::Status CheckConfig(const NodeConfig& config) {
   }
   uint32_t page = config.page_size;
   if (page < 4096 || page > 65536 || (page & (page - 1)) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("page_size ", page, " is not a power of two in 4096 … 65536"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("page_size ", page, " is not a power of two in 4096 … 65536"));
   }
   constexpr uint64_t kMaxBytes = uint64_t{1} << 52;
   if (config.memory_bytes < page || config.memory_bytes > kMaxBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("memory_bytes ", config.memory_bytes, " are not in ", page, " … 2^52"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("memory_bytes ", config.memory_bytes, " are not in ", page, " … 2^52"));
   }
   if (config.swap_bytes > kMaxBytes) {
     return absl::InvalidArgumentError(absl::StrCat("swap_bytes ", config.swap_bytes, " are over 2^52"));
@@ -40,7 +42,9 @@ std::string Quoted(std::string_view path) {
   return absl::StrCat("\"", absl::CHexEscape(absl::string_view(path.data(), path.size())), "\"");
 }
 
-absl::Status NoCgroup(std::string_view path) { return absl::NotFoundError(absl::StrCat("no cgroup ", Quoted(path))); }
+absl::Status NoCgroup(std::string_view path) {
+  return absl::NotFoundError(absl::StrCat("no cgroup ", Quoted(path)));
+}
 
 bool IsBelow(std::string_view path, std::string_view ancestor) {
   return ancestor == "/" || (path.substr(0, ancestor.size()) == ancestor &&
@@ -48,7 +52,6 @@ bool IsBelow(std::string_view path, std::string_view ancestor) {
 }
 
 }  // namespace
-
 
 std::span<const std::string_view> MemoryStatNames() {
   static const auto names = [] {
@@ -66,8 +69,10 @@ absl::StatusOr<std::unique_ptr<Node>> Node::Create(const NodeConfig& config) {
 }
 
 Node::Node(const NodeConfig& config)
-    : cut_(std::make_unique<Cut>()), machine_(std::make_unique<Machine>(config)),
-      faults_(std::make_unique<Faults>(*machine_)), spaces_(std::make_unique<AddressSpaces>(*machine_, *faults_)),
+    : cut_(std::make_unique<Cut>()),
+      machine_(std::make_unique<Machine>(config)),
+      faults_(std::make_unique<Faults>(*machine_)),
+      spaces_(std::make_unique<AddressSpaces>(*machine_, *faults_)),
       processes_(std::make_unique<Processes>(*machine_, *spaces_, *faults_)) {}
 
 Node::~Node() = default;
@@ -107,11 +112,13 @@ absl::Status Node::SetKnobs(std::string_view path, const std::map<std::string, s
 absl::Status Node::CreateCgroupAtCut(std::string_view path, bool with_ancestors) {
   absl::Status status = CheckCgroupPath(path);
   if (!status.ok()) return status;
-  if (machine_->tree.Find(path) != nullptr) return absl::AlreadyExistsError(absl::StrCat("cgroup ", Quoted(path), " exists"));
+  if (machine_->tree.Find(path) != nullptr)
+    return absl::AlreadyExistsError(absl::StrCat("cgroup ", Quoted(path), " exists"));
   Memcg* parent = machine_->tree.Find(ParentPath(path));
   if (parent == nullptr) {
     if (!with_ancestors) {
-      return absl::NotFoundError(absl::StrCat("cgroup ", Quoted(path), " has no parent: make ", Quoted(ParentPath(path)), " first"));
+      return absl::NotFoundError(
+          absl::StrCat("cgroup ", Quoted(path), " has no parent: make ", Quoted(ParentPath(path)), " first"));
     }
     status = CreateCgroupAtCut(ParentPath(path), true);
     if (!status.ok()) return status;
@@ -128,10 +135,12 @@ absl::Status Node::RemoveCgroupAtCut(std::string_view path, bool happened) {
   Memcg* memcg = machine_->tree.Find(path);
   if (memcg == nullptr) return NoCgroup(path);
   if (memcg->children > 0) {
-    return absl::FailedPreconditionError(absl::StrCat("cgroup ", Quoted(path), " has ", memcg->children, " children: remove them first"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("cgroup ", Quoted(path), " has ", memcg->children, " children: remove them first"));
   }
   if (memcg->processes > 0 && !happened) {
-    return absl::FailedPreconditionError(absl::StrCat("cgroup ", Quoted(path), " has ", memcg->processes, " processes"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("cgroup ", Quoted(path), " has ", memcg->processes, " processes"));
   }
   machine_->tree.TakeOffline(*memcg);
   for (std::unique_ptr<CpuSlot>& slot : machine_->cpus) machine_->charges.DrainStock(*slot);
@@ -145,7 +154,8 @@ void Node::FreeDyingAtCut() {
   for (size_t i = tree.all().size(); tree.dying() > 0 && i-- > 1;) {  // children have higher ids than parents
     Memcg* memcg = tree.all()[i].get();
     if (memcg == nullptr || memcg->online || memcg->children > 0 || memcg->dying_children > 0) continue;
-    if (memcg->refs.load(std::memory_order_relaxed) > 0 || memcg->processes > 0 || memcg->spaces > 0) continue;
+    if (memcg->refs.load(std::memory_order_relaxed) > 0 || memcg->processes > 0 || memcg->spaces > 0)
+      continue;
     for (std::unique_ptr<CpuSlot>& slot : machine_->cpus) {
       machine_->charges.FlushStats(*slot, memcg->id);
       slot->stats[i] = nullptr;
@@ -205,7 +215,8 @@ absl::StatusOr<CgroupInfo> Node::GetCgroup(std::string_view path) {
   return InfoOf(*memcg, machine_->tree);
 }
 
-absl::StatusOr<std::vector<CgroupInfo>> Node::ListCgroups(std::string_view below, std::string_view after, size_t limit) {
+absl::StatusOr<std::vector<CgroupInfo>> Node::ListCgroups(std::string_view below, std::string_view after,
+                                                          size_t limit) {
   absl::Status status = CheckCgroupPath(below);
   if (!status.ok()) return status;
   Locked cut(cut_->lock);
@@ -239,7 +250,8 @@ NodeInfo Node::Info() {
   info.dying_cgroups = machine_->tree.dying();
   info.processes = processes_->alive();
   info.resident_pages = machine_->ResidentPages();
-  info.committed_as_bytes = static_cast<uint64_t>(machine_->commit.CommittedAsPages()) << machine_->page_shift;
+  info.committed_as_bytes = static_cast<uint64_t>(machine_->commit.CommittedAsPages())
+                            << machine_->page_shift;
   info.commit_limit_bytes = static_cast<uint64_t>(machine_->commit.LimitPages()) << machine_->page_shift;
   return info;
 }
@@ -247,7 +259,8 @@ NodeInfo Node::Info() {
 MarkState Node::ReadAllAtCut(uint64_t mark_id) {
   MarkState state;
   state.id = mark_id;
-  state.committed_as_bytes = static_cast<uint64_t>(machine_->commit.CommittedAsPages()) << machine_->page_shift;
+  state.committed_as_bytes = static_cast<uint64_t>(machine_->commit.CommittedAsPages())
+                             << machine_->page_shift;
   std::vector<std::array<int64_t, kStats>> exact = ReadExact(*machine_);
   for (const auto& [path, memcg] : machine_->tree.online()) {
     std::array<int64_t, kStats> shown = ShowStats(exact[Raw(memcg->id)], machine_->config.page_size);

@@ -24,14 +24,14 @@
 namespace memcgd::core {
 
 struct NodeConfig {
-  uint32_t cpus = 1;                          // 1 … kMaxCpus
+  uint32_t cpus = 1;  // 1 … kMaxCpus
   uint64_t memory_bytes = uint64_t{16} << 30;
   uint64_t swap_bytes = 0;
-  uint32_t page_size = 4096;                  // a power of two, 4096 … 65536
+  uint32_t page_size = 4096;  // a power of two, 4096 … 65536
   bool zero_page = true;
   OvercommitPolicy overcommit = OvercommitPolicy::kGuess;
-  uint32_t overcommit_ratio = 50;             // percent
-  uint64_t overcommit_kbytes = 0;             // where not 0 it takes the ratio's place
+  uint32_t overcommit_ratio = 50;  // percent
+  uint64_t overcommit_kbytes = 0;  // where not 0 it takes the ratio's place
 };
 
 // One line of memory.stat or memory.events: bytes or a count.
@@ -130,7 +130,8 @@ class Node {
   absl::Status SetKnobs(std::string_view path, const std::map<std::string, std::string>& knobs);
   absl::StatusOr<CgroupInfo> GetCgroup(std::string_view path);
   // Those at or below `below` ("/" for all) whose path comes after `after` ("" for all), at most `limit`.
-  absl::StatusOr<std::vector<CgroupInfo>> ListCgroups(std::string_view below, std::string_view after, size_t limit);
+  absl::StatusOr<std::vector<CgroupInfo>> ListCgroups(std::string_view below, std::string_view after,
+                                                      size_t limit);
   // v1: the names and the local and total_ fields of cgroup v1.
   absl::StatusOr<CgroupReading> ReadCgroup(std::string_view path, bool local, bool v1);
   NodeInfo Info();

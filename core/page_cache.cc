@@ -20,10 +20,11 @@ FileId FileTable::Open(uint32_t dev, uint64_t ino, bool shmem) {
     devices_.insert(dev);
     return found->second;
   }
-  // What a device with major number 0 holds shows late: a file that nothing is known of yet may change its kind.
+  // What a device with major number 0 holds shows late: a file that nothing is known of yet may change its
+  // kind.
   File& file = Get(found->second);
   Locked file_lock(file.mutex);
-  if (file.shmem != shmem && file.cached_pages == 0) file.shmem = shmem;
+  if (file.cached_pages == 0) file.shmem.store(shmem, std::memory_order_relaxed);
   return found->second;
 }
 
@@ -69,12 +70,13 @@ FileId FileTable::Append(uint32_t dev, uint64_t ino, bool shmem) {
   file.id = FileId{id};
   file.dev = dev;
   file.ino = ino;
-  file.shmem = shmem;
+  file.shmem.store(shmem, std::memory_order_relaxed);
   size_.store(id + 1, std::memory_order_release);
   return FileId{id};
 }
 
-bool PageCache::Add(CpuSlot& slot, File& file, PageIndex index, uint32_t order, MemcgId memcg, uint32_t flags) {
+bool PageCache::Add(CpuSlot& slot, File& file, PageIndex index, uint32_t order, MemcgId memcg,
+                    uint32_t flags) {
   bool was_free = true;
   uint32_t pages = 1u << order;
   for (uint32_t i = 0; i < pages; ++i) {
@@ -120,7 +122,8 @@ void PageCache::Refault(CpuSlot& slot, FolioId head, const Shadow& shadow) {
   int32_t pages = static_cast<int32_t>(folio.pages());
   charges_.ModStat(slot, folio.memcg(), Stat::kWorkingsetRefaultFile, pages);
   const auto& all = tree_.all();
-  if (Raw(shadow.memcg) >= all.size() || all[Raw(shadow.memcg)] == nullptr || !all[Raw(shadow.memcg)]->online) {
+  if (Raw(shadow.memcg) >= all.size() || all[Raw(shadow.memcg)] == nullptr ||
+      !all[Raw(shadow.memcg)]->online) {
     return;  // its clock is gone: never recent
   }
   Memcg& evictor = tree_.Get(shadow.memcg);
@@ -178,7 +181,8 @@ bool PageCache::Delete(CpuSlot& slot, File& file, PageIndex index, uint32_t orde
   return true;
 }
 
-// filemap_read().  Lines of one request share its last page; batches of one request go on where the last one ended.
+// filemap_read().  Lines of one request share its last page; batches of one request go on where the last one
+// ended.
 void PageCache::Read(CpuSlot& slot, File& file, PageIndex first, PageIndex last, ReadPosition& position) {
   PageIndex index = first;
   PageIndex done = first;
@@ -209,11 +213,14 @@ void PageCache::Read(CpuSlot& slot, File& file, PageIndex first, PageIndex last,
   position = {file.id, first, last, done};
 }
 
-// Truncation unmaps first, and an entry that was used marks the page accessed; then the CPU's batches are drained.
+// Truncation unmaps first, and an entry that was used marks the page accessed; then the CPU's batches are
+// drained.
 void PageCache::MarkUnmapped(CpuSlot& slot, FolioId head) {
   uint32_t mappings = 0;
-  for (uint32_t i = 0; i < arena_.Get(head).pages(); ++i) mappings += arena_.Get(FolioId{Raw(head) + i}).mapcount();
-  for (uint32_t i = 0; i < std::min(mappings, 2u); ++i) lru_.MarkAccessed(slot, head);  // a third changes nothing
+  for (uint32_t i = 0; i < arena_.Get(head).pages(); ++i)
+    mappings += arena_.Get(FolioId{Raw(head) + i}).mapcount();
+  for (uint32_t i = 0; i < std::min(mappings, 2u); ++i)
+    lru_.MarkAccessed(slot, head);  // a third changes nothing
   if (mappings > 0) lru_.Drain(slot);
 }
 
@@ -230,10 +237,11 @@ void PageCache::ClearDirty(CpuSlot& slot, FolioId head) {
 }
 
 void PageCache::DeleteAll(CpuSlot& slot, File& file) {
-  file.pages.ForEach({0, ~uint64_t{0}}, [&](PageNumber index, uint32_t& entry) {
-    if ((entry & File::kAbsent) == 0) Delete(slot, file, index, 0, MemcgId::kNone);
-    entry = 0;
-  });
+  file.pages.ForEach({0, ~uint64_t{0}},
+                     [&](PageNumber index, uint32_t& entry) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+                       if ((entry & File::kAbsent) == 0) Delete(slot, file, index, 0, MemcgId::kNone);
+                       entry = 0;
+                     });
   file.pages.FreeLeaves({0, ~uint64_t{0}});
   file.shadows.clear();
 }
@@ -259,7 +267,8 @@ void PageCache::Unmap(CpuSlot& slot, FolioId page) {
     FolioId head = arena_.HeadOf(page);
     MemcgId memcg = arena_.Get(head).memcg();
     uint64_t before = folio.refs.fetch_sub(Folio::kOneMapping, std::memory_order_acq_rel);
-    if (Folio::MapcountOf(before) == 1 && !Folio::IsDead(before)) charges_.ModStat(slot, memcg, Stat::kFileMapped, -1);
+    if (Folio::MapcountOf(before) == 1 && !Folio::IsDead(before))
+      charges_.ModStat(slot, memcg, Stat::kFileMapped, -1);
     lru_.Put(slot, head);
     return;
   }

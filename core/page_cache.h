@@ -1,12 +1,13 @@
 // Files and their cached pages, shadows of evicted ones, refaults.
 //
 // Kernel counterpart: struct address_space, mm/filemap.c, mm/workingset.c.  A page is charged to the first to
-// touch it.  An entry says one of three things: never seen, cached, or known to be absent; a trace begins in the
-// middle of a machine's life, and only what it showed is known.
+// touch it.  An entry says one of three things: never seen, cached, or known to be absent; a trace begins in
+// the middle of a machine's life, and only what it showed is known.
 //
 // Dead pages: see folio.h.
 //
-// Thread safety: FileTable::Find() by anyone; a File under its mutex; the operations by the holder of the CPU's slot.
+// Thread safety: FileTable::Find() by anyone; a File under its mutex; the operations by the holder of the
+// CPU's slot.
 #ifndef MEMCGD_CORE_PAGE_CACHE_H_
 #define MEMCGD_CORE_PAGE_CACHE_H_
 
@@ -46,13 +47,16 @@ struct File {
   FileId id{};
   uint32_t dev = 0;
   uint64_t ino = 0;
-  bool shmem = false;
+  // Its pages are shmem.  Changes only while nothing of it is cached; relaxed: the file's mutex orders the
+  // pages.
+  std::atomic<bool> shmem{false};
 
   Mutex mutex;
   uint64_t cached_pages ABSL_GUARDED_BY(mutex) = 0;
   SparseArray pages ABSL_GUARDED_BY(mutex);  // folio index, kAbsent, or 0: never seen
   absl::flat_hash_map<uint64_t, Shadow> shadows ABSL_GUARDED_BY(mutex);
-  // Anonymous shared memory: pages of areas that map it, and pages committed for it.  It ends with its last area.
+  // Anonymous shared memory: pages of areas that map it, and pages committed for it.  It ends with its last
+  // area.
   int64_t area_pages ABSL_GUARDED_BY(mutex) = 0;
   int64_t committed_pages ABSL_GUARDED_BY(mutex) = 0;
 };
@@ -71,7 +75,8 @@ class FileTable {
   // For saving and loading a state, at a cut.
   std::vector<FileId>& free_anonymous() ABSL_NO_THREAD_SAFETY_ANALYSIS { return free_anonymous_; }
   File& Get(FileId id) const {
-    return chunks_[Raw(id) / kChunk].load(std::memory_order_acquire)[Raw(id) % kChunk];  // pairs with Append()
+    return chunks_[Raw(id) / kChunk].load(
+        std::memory_order_acquire)[Raw(id) % kChunk];  // pairs with Append()
   }
   // For loading a saved state: the next file, as it was.
   File& Restore(uint32_t dev, uint64_t ino, bool shmem);
@@ -99,12 +104,13 @@ class PageCache {
   PageCache(MemcgTree& tree, FolioArena& arena, Charges& charges, Lru& lru)
       : tree_(tree), arena_(arena), charges_(charges), lru_(lru) {}
 
-  // Adds a folio of 2^order pages with these flags, charged to `memcg`; judges a refault where a shadow or an unexplained absence
-  // says so.  False where a page was there already (it is replaced: the trace has lost its deletion).
+  // Adds a folio of 2^order pages with these flags, charged to `memcg`; judges a refault where a shadow or an
+  // unexplained absence says so.  False where a page was there already (it is replaced: the trace has lost
+  // its deletion).
   bool Add(CpuSlot& slot, File& file, PageIndex index, uint32_t order, MemcgId memcg, uint32_t flags = 0)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(file.mutex);
-  // Takes the folio that holds this page out of the cache.  `evictor`: reclaim took it, aimed at that cgroup, and
-  // a shadow stays; kNone: it was truncated or deleted.  False where the page was not cached.
+  // Takes the folio that holds this page out of the cache.  `evictor`: reclaim took it, aimed at that cgroup,
+  // and a shadow stays; kNone: it was truncated or deleted.  False where the page was not cached.
   bool Delete(CpuSlot& slot, File& file, PageIndex index, uint32_t order, MemcgId evictor)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(file.mutex);
   // The page's descriptor, or kNone where it is not cached or not known.
@@ -116,8 +122,8 @@ class PageCache {
     uint32_t* entry = file.pages.Find(index);
     return entry == nullptr || *entry == 0;
   }
-  // A read of pages [first, last]; `position` is the thread's last read of this file, or new: each folio is marked accessed
-  // once a request, and the first one not where the read before ended in it.
+  // A read of pages [first, last]; `position` is the thread's last read of this file, or new: each folio is
+  // marked accessed once a request, and the first one not where the read before ended in it.
   void Read(CpuSlot& slot, File& file, PageIndex first, PageIndex last, ReadPosition& position)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(file.mutex);
   void MarkDirty(CpuSlot& slot, FolioId head);
@@ -125,7 +131,8 @@ class PageCache {
   // Deletes every page: the object is gone.
   void DeleteAll(CpuSlot& slot, File& file) ABSL_EXCLUSIVE_LOCKS_REQUIRED(file.mutex);
 
-  // A page-table entry takes, or lets go of, this very page.  Map() needs the file's mutex where it is a file's.
+  // A page-table entry takes, or lets go of, this very page.  Map() needs the file's mutex where it is a
+  // file's.
   void Map(CpuSlot& slot, FolioId page);
   void Unmap(CpuSlot& slot, FolioId page);
 

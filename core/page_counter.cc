@@ -35,7 +35,8 @@ void PageCounter::Uncharge(int64_t pages) {
 }
 
 void PageCounter::RaiseWatermark(int64_t usage) {
-  // As the kernel: racing raisers may lose a higher value to a lower one for a moment, so compare until it holds.
+  // As the kernel: racing raisers may lose a higher value to a lower one for a moment, so compare until it
+  // holds.
   int64_t seen = watermark_.load(std::memory_order_relaxed);
   while (usage > seen && !watermark_.compare_exchange_weak(seen, usage, std::memory_order_relaxed)) {
   }

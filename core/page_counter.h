@@ -1,7 +1,7 @@
 // Hierarchical charge against limits, lock-free.
 //
 // Kernel counterpart: mm/page_counter.c.  A charge walks leaf → root and adds speculatively at each level; a
-// level over its limit subtracts again there and at all levels below, so a refusal leaves no residue.  Between
+// level over its limit subtracts again there and at all levels below, so a refusal leaves no residue. Between
 // the add and the subtraction another charge can be refused that would have fitted: the kernel's own
 // inaccuracy, bounded by the pages of the charges under way.
 //

@@ -16,7 +16,7 @@ namespace memcgd::core {
 // An entry: a folio's index and bits; 0: not present.
 using Pte = uint32_t;
 inline constexpr Pte kPteFolioMask = (1u << 28) - 1;
-inline constexpr Pte kPteSpecial = 1u << 28;   // vvar, vdso: present, no folio
+inline constexpr Pte kPteSpecial = 1u << 28;  // vvar, vdso: present, no folio
 inline constexpr Pte kPteAccessed = 1u << 29;
 inline constexpr Pte kPteWritable = 1u << 30;
 

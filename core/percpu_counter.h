@@ -36,7 +36,9 @@ class PercpuCounter {
   // For saving and loading a state.
   int64_t Local(uint32_t cpu) const { return slots_[cpu].value.load(std::memory_order_relaxed); }
   void Restore(int64_t count) { count_.store(count, std::memory_order_relaxed); }
-  void RestoreLocal(uint32_t cpu, int64_t value) { slots_[cpu].value.store(value, std::memory_order_relaxed); }
+  void RestoreLocal(uint32_t cpu, int64_t value) {
+    slots_[cpu].value.store(value, std::memory_order_relaxed);
+  }
 
   int64_t batch() const { return batch_.load(std::memory_order_relaxed); }
   void set_batch(int64_t batch) { batch_.store(batch, std::memory_order_relaxed); }

@@ -145,8 +145,8 @@ void Processes::PutMm(CpuSlot& slot, MmId id) {
   m_.mms.Free(Raw(id));
 }
 
-// The address space of the last thread stays until ExitMmap, as in the kernel, where the one comes after the other;
-// one that others use too does not end here.
+// The address space of the last thread stays until ExitMmap, as in the kernel, where the one comes after the
+// other; one that others use too does not end here.
 void Processes::Exit(CpuSlot& slot, Thread& thread, bool group_dead) {
   ProcessRef ref = thread.process.load(std::memory_order_acquire);
   Process& process = processes_.Get(Raw(ref.id));
@@ -170,7 +170,8 @@ void Processes::ExitMmap(CpuSlot& slot, Thread& thread) {
 }
 
 void Processes::EndProcess(CpuSlot& slot, Process& process, uint32_t generation) {
-  if (!process.generation.compare_exchange_strong(generation, generation + 1, std::memory_order_acq_rel)) return;
+  if (!process.generation.compare_exchange_strong(generation, generation + 1, std::memory_order_acq_rel))
+    return;
   MmId exec_mm, mm;
   {
     Locked lock(mutex_);
@@ -180,7 +181,8 @@ void Processes::EndProcess(CpuSlot& slot, Process& process, uint32_t generation)
     process.mm.store(MmId::kNone, std::memory_order_relaxed);
     --m_.tree.Get(process.memcg.load(std::memory_order_relaxed)).processes;
     // Where others use the address space on, it stays charged as it is.
-    if (mm != MmId::kNone && m_.mms.Get(Raw(mm)).owner == process.id) m_.mms.Get(Raw(mm)).owner = ProcessId::kNone;
+    if (mm != MmId::kNone && m_.mms.Get(Raw(mm)).owner == process.id)
+      m_.mms.Get(Raw(mm)).owner = ProcessId::kNone;
   }
   PutMm(slot, exec_mm);
   PutMm(slot, mm);

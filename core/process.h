@@ -1,9 +1,10 @@
 // Threads, processes, and which address space and cgroup they use.
 //
-// Kernel counterpart: kernel/fork.c, fs/exec.c, kernel/exit.c, cgroup_attach_task(), as far as memory is concerned.
+// Kernel counterpart: kernel/fork.c, fs/exec.c, kernel/exit.c, cgroup_attach_task(), as far as memory is
+// concerned.
 //
-// Thread safety: by the holder of the CPU's slot, but for Attach(), which stands at a cut.  The tables are under
-// `mutex_`, which is never held while an address space's is taken.
+// Thread safety: by the holder of the CPU's slot, but for Attach(), which stands at a cut.  The tables are
+// under `mutex_`, which is never held while an address space's is waited for.
 #ifndef MEMCGD_CORE_PROCESS_H_
 #define MEMCGD_CORE_PROCESS_H_
 
@@ -30,8 +31,8 @@ class Processes {
     bool alive = processes_.Get(Raw(ref.id)).generation.load(std::memory_order_acquire) == ref.generation;
     return alive ? &thread : nullptr;
   }
-  // The same; where it is not known, it and (where that is new too) its process are made in the root cgroup, with
-  // an address space that nobody saw begin.
+  // The same; where it is not known, it and (where that is new too) its process are made in the root cgroup,
+  // with an address space that nobody saw begin.
   Thread& FindOrCreate(uint32_t tid, uint32_t tgid);
 
   Process& ProcessOf(const Thread& thread) const {

@@ -118,7 +118,8 @@ void Snapshot::WalkTree(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS {
       a(path);
       a(online);
       if constexpr (Archive::kReads) {
-        if (Raw(parent) >= id || m.tree.all()[Raw(parent)] == nullptr || (online && m.tree.Find(path) != nullptr)) {
+        if (Raw(parent) >= id || m.tree.all()[Raw(parent)] == nullptr ||
+            (online && m.tree.Find(path) != nullptr)) {
           return a.Fail();
         }
         memcg = &m.tree.Restore(MemcgId{id}, &m.tree.Get(parent), path, online);
@@ -331,7 +332,8 @@ void Processes::Walk(Archive& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     a(process.comm);
     if constexpr (Archive::kReads) {
       MemcgId memcg = process.memcg.load(std::memory_order_relaxed);
-      bool ended = std::find(processes_.free().begin(), processes_.free().end(), id) != processes_.free().end();
+      bool ended =
+          std::find(processes_.free().begin(), processes_.free().end(), id) != processes_.free().end();
       if (ended) continue;
       if (Raw(memcg) >= m_.tree.all().size() || m_.tree.all()[Raw(memcg)] == nullptr) return a.Fail();
       ++m_.tree.Get(memcg).processes;
@@ -374,7 +376,8 @@ void Snapshot::WalkStreams(Archive& a, Node& node) {
   for (uint64_t i = 0; i < size && a.ok(); ++i) {
     std::string name = Archive::kReads ? "" : next->first;
     a(name);
-    if constexpr (Archive::kReads) next = node.streams_.emplace(name, std::make_unique<EventStream>(name)).first;
+    if constexpr (Archive::kReads)
+      next = node.streams_.emplace(name, std::make_unique<EventStream>(name)).first;
     EventStream& stream = *next->second;
     WalkVector(a, stream.paths_, [&a](std::string& path) { a(path); });
     WalkVector(a, stream.files_, [&a](FileId& file) { a(file); });
@@ -425,14 +428,17 @@ absl::StatusOr<std::unique_ptr<Node>> Snapshot::Load(std::string_view bytes) {
   if (bytes.size() < sizeof(checksum)) return absl::DataLossError("the snapshot is cut short");
   std::string_view payload = bytes.substr(0, bytes.size() - sizeof(checksum));
   std::memcpy(&checksum, bytes.data() + payload.size(), sizeof(checksum));
-  if (checksum != HashBytes(payload)) return absl::DataLossError("the snapshot is cut short or damaged: its checksum differs");
+  if (checksum != HashBytes(payload))
+    return absl::DataLossError("the snapshot is cut short or damaged: its checksum differs");
   Reader reader(payload);
   NodeConfig config;
   WalkConfig(reader, config);
   absl::StatusOr<std::unique_ptr<Node>> node = Node::Create(config);
-  if (!node.ok()) return absl::DataLossError(absl::StrCat("the snapshot is damaged: ", node.status().message()));
+  if (!node.ok())
+    return absl::DataLossError(absl::StrCat("the snapshot is damaged: ", node.status().message()));
   Walk(reader, **node);
-  if (!reader.ok() || !reader.at_end()) return absl::DataLossError("the snapshot is damaged: it holds no state of a node");
+  if (!reader.ok() || !reader.at_end())
+    return absl::DataLossError("the snapshot is damaged: it holds no state of a node");
   return node;
 }
 

@@ -1,7 +1,7 @@
 // A node's whole state as bytes, and back; its hash; its invariants.
 //
-// The bytes hold indices, never pointers: a loaded node goes on exactly as the saved one would have.  A format
-// version stands first, a checksum last.
+// The bytes hold indices, never pointers: a loaded node goes on exactly as the saved one would have.  A
+// format version stands first, a checksum last.
 //
 // Thread safety: at a cut.
 #ifndef MEMCGD_CORE_SNAPSHOT_H_

@@ -95,23 +95,28 @@ CgroupReading ReadReading(const Machine& machine, const Memcg& memcg, bool local
   std::array<int64_t, kStats> own = ShowStats(ReadExactLocal(machine, memcg), page);
   std::array<int64_t, kStats> total = ShowStats(ReadRecursive(machine, memcg), page);
   if (v1) {
-    for (const V1Line& line : kV1Lines) reading.stat.emplace_back(line.local, own[static_cast<size_t>(line.stat)]);
+    for (const V1Line& line : kV1Lines)
+      reading.stat.emplace_back(line.local, own[static_cast<size_t>(line.stat)]);
     reading.stat.emplace_back("hierarchical_memory_limit", HierarchicalLimitBytes(machine, memcg));
-    for (const V1Line& line : kV1Lines) reading.stat.emplace_back(line.total, total[static_cast<size_t>(line.stat)]);
+    for (const V1Line& line : kV1Lines)
+      reading.stat.emplace_back(line.total, total[static_cast<size_t>(line.stat)]);
   } else {
     const std::array<int64_t, kStats>& shown = local ? own : total;
-    for (size_t i = 0; i < kMemoryStatLines; ++i) reading.stat.emplace_back(StatName(static_cast<Stat>(i)), shown[i]);
+    for (size_t i = 0; i < kMemoryStatLines; ++i)
+      reading.stat.emplace_back(StatName(static_cast<Stat>(i)), shown[i]);
   }
   const auto& events = local ? memcg.events_local : memcg.events;
   for (size_t i = 0; i < kMemcgEvents; ++i) {
-    reading.events.emplace_back(MemcgEventName(static_cast<MemcgEvent>(i)), events[i].load(std::memory_order_relaxed));
+    reading.events.emplace_back(MemcgEventName(static_cast<MemcgEvent>(i)),
+                                events[i].load(std::memory_order_relaxed));
   }
   reading.peak_bytes = static_cast<uint64_t>(memcg.memory.watermark_pages()) * page;
   if (memcg.parent != nullptr) {
     reading.current_bytes = static_cast<uint64_t>(memcg.memory.usage_pages()) * page;
   } else {
     CgroupReading::RootUsage usage;
-    usage.anon_and_file_bytes = static_cast<uint64_t>(total[static_cast<size_t>(Stat::kAnon)] + total[static_cast<size_t>(Stat::kFile)]);
+    usage.anon_and_file_bytes = static_cast<uint64_t>(total[static_cast<size_t>(Stat::kAnon)] +
+                                                      total[static_cast<size_t>(Stat::kFile)]);
     usage.total_less_free_bytes = machine.ResidentPages() * page;
     reading.root_usage = usage;
   }

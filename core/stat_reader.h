@@ -1,5 +1,5 @@
-// Exact reads of the statistics.  They change nothing: what CPUs have pending is added up, not spilled, so that a
-// read leaves no trace in what comes after it.
+// Exact reads of the statistics.  They change nothing: what CPUs have pending is added up, not spilled, so
+// that a read leaves no trace in what comes after it.
 //
 // Kernel counterpart: memory_stat_format(), memcg1_stat_format() in mm/memcontrol*.c.
 //

@@ -1,4 +1,5 @@
-// Ids and units as distinct types, so that a page count cannot pass for a byte count nor a process for a file.
+// Ids and units as distinct types, so that a page count cannot pass for a byte count nor a process for a
+// file.
 //
 // Thread safety: plain values.
 #ifndef MEMCGD_CORE_UNITS_H_

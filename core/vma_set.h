@@ -1,7 +1,7 @@
 // The areas of an address space.
 //
-// Kernel counterpart: struct vm_area_struct and the splits of mm/vma.c.  Areas do not overlap.  Neighbours are not
-// merged: nothing that is accounted depends on it.
+// Kernel counterpart: struct vm_area_struct and the splits of mm/vma.c.  Areas do not overlap.  Neighbours
+// are not merged: nothing that is accounted depends on it.
 //
 // Thread safety: under the Mm's mutex.
 #ifndef MEMCGD_CORE_VMA_SET_H_
@@ -18,11 +18,11 @@ namespace memcgd::core {
 struct Vma {
   PageRange range;
   uint32_t prot = 0;
-  uint32_t flags = 0;            // MAP_*
-  FileId file = FileId::kNone;   // kNone: anonymous, or a file not known yet
-  PageIndex file_index = 0;      // index in the file of the area's first page
-  bool has_anon_vma = false;     // an anonymous page was made in it: fork copies its entries
-  bool accounted = false;        // its pages are part of Committed_AS
+  uint32_t flags = 0;           // MAP_*
+  FileId file = FileId::kNone;  // kNone: anonymous, or a file not known yet
+  PageIndex file_index = 0;     // index in the file of the area's first page
+  bool has_anon_vma = false;    // an anonymous page was made in it: fork copies its entries
+  bool accounted = false;       // its pages are part of Committed_AS
   bool locked = false;
 
   bool shared() const { return (flags & kMapTypeMask) != kMapPrivate; }
@@ -45,7 +45,8 @@ class VmaSet {
   // Calls fn(Vma&) for each area within the range, after SplitAt(range).
   template <typename Fn>
   void ForEachWithin(PageRange range, Fn fn) {
-    for (auto it = areas_.lower_bound(range.first); it != areas_.end() && it->first < range.end; ++it) fn(it->second);
+    for (auto it = areas_.lower_bound(range.first); it != areas_.end() && it->first < range.end; ++it)
+      fn(it->second);
   }
   // Removes the areas within the range, after SplitAt(range).
   void EraseWithin(PageRange range) {

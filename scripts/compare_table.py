@@ -54,7 +54,7 @@ def print_summary(samples, answers, page):
                 if difference > worst:
                     worst, worst_of = difference, theirs
         what = 'counts' if key in COUNTS else 'pages'
-        largest = f'{worst} {what}, where the kernel has {worst_of}' if worst else 'none'
+        largest = f'{worst} {what if worst > 1 else what[:-1]}, where the kernel has {worst_of}' if worst else 'none'
         print(f'{key:14}{values:8}{equal:8}  {largest}')
 
 

@@ -60,10 +60,10 @@ void BM_ApplyTrace(benchmark::State& state, const char* trace) {
   }
   units += events;
   state.counters["events/s"] = benchmark::Counter(static_cast<double>(events), benchmark::Counter::kIsRate);
-  state.counters["ns_per_event"] =
-      benchmark::Counter(static_cast<double>(events) * 1e-9, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
-  state.counters["ns_per_unit"] =
-      benchmark::Counter(static_cast<double>(units) * 1e-9, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  state.counters["ns_per_event"] = benchmark::Counter(
+      static_cast<double>(events) * 1e-9, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  state.counters["ns_per_unit"] = benchmark::Counter(
+      static_cast<double>(units) * 1e-9, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
   state.counters["units_per_event"] = static_cast<double>(units) / static_cast<double>(events);
 }
 BENCHMARK_CAPTURE(BM_ApplyTrace, buildfarm, "buildfarm")->Unit(benchmark::kMillisecond);
@@ -85,12 +85,14 @@ void BM_TouchAndUnmap(benchmark::State& state) {
   constexpr uint64_t kBatch = 8192;
   constexpr uint64_t kFirst = 0x7f0000000;
   std::vector<core::Event> events;
-  events.push_back({core::Event::Head(core::EventKind::kMmapAnon, 0, 7, 0), core::Event::RangeBody(kFirst, pages)});
+  events.push_back(
+      {core::Event::Head(core::EventKind::kMmapAnon, 0, 7, 0), core::Event::RangeBody(kFirst, pages)});
   for (uint64_t i = 0; i < pages; ++i) {
     events.push_back({core::Event::Head(core::EventKind::kFault, 0, 7, 0),
                       core::Event::AddressBody((kFirst + i) << 12, core::kFaultWrite | core::kFaultUser)});
   }
-  events.push_back({core::Event::Head(core::EventKind::kMunmap, 0, 7, 0), core::Event::RangeBody(kFirst, pages)});
+  events.push_back(
+      {core::Event::Head(core::EventKind::kMunmap, 0, 7, 0), core::Event::RangeBody(kFirst, pages)});
   for (auto _ : state) {
     for (size_t i = 0; i < events.size(); i += kBatch) {
       core::Batch batch{0, std::span(events).subspan(i, std::min<size_t>(kBatch, events.size() - i)), {}};
@@ -98,8 +100,9 @@ void BM_TouchAndUnmap(benchmark::State& state) {
     }
   }
   state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(pages));
-  state.counters["ns_per_page"] = benchmark::Counter(static_cast<double>(pages) * state.iterations() * 1e-9,
-                                                     benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  state.counters["ns_per_page"] =
+      benchmark::Counter(static_cast<double>(pages) * state.iterations() * 1e-9,
+                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }
 BENCHMARK(BM_TouchAndUnmap)->Arg(1 << 16)->Arg(1 << 19)->Unit(benchmark::kMillisecond);
 

@@ -1,7 +1,7 @@
 // Traces of a real kernel, held against that kernel's own accounting at every quiet moment.
 //
-// traces/ holds them (record: docs/fidelity.md).  What a trace cannot show bounds what can be had; each allowance
-// below says why, and docs/fidelity.md has the numbers.
+// traces/ holds them (record: docs/fidelity.md).  What a trace cannot show bounds what can be had; each
+// allowance below says why, and docs/fidelity.md has the numbers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,18 +38,24 @@ constexpr Allowance kAllowances[] = {
     {"reclaim-stream", "anon", 6, "the launcher's pages, which its untraced parent may have copied first"},
     {"shmem", "file", 2048, "write(2) to tmpfs leaves no event; the pages show when they are first mapped"},
     {"shmem", "shmem", 2048, "write(2) to tmpfs leaves no event; the pages show when they are first mapped"},
-    {"shmem", "inactive_anon", 2048 + 62, "write(2) to tmpfs leaves no event; the pages show when they are first mapped"},
-    {"compile", "active_file", 182 + 62, "182 activations are of refaults whose eviction lies before the trace"},
-    {"compile", "inactive_file", 182 + 62, "182 activations are of refaults whose eviction lies before the trace"},
-    {"readtwice", "active_file", 62 + 4 * 31, "four reads under way: a batch of 31 folios each is marked after its line"},
-    {"readtwice", "inactive_file", 62 + 4 * 31, "four reads under way: a batch of 31 folios each is marked after its line"},
+    {"shmem", "inactive_anon", 2048 + 62,
+     "write(2) to tmpfs leaves no event; the pages show when they are first mapped"},
+    {"compile", "active_file", 182 + 62,
+     "182 activations are of refaults whose eviction lies before the trace"},
+    {"compile", "inactive_file", 182 + 62,
+     "182 activations are of refaults whose eviction lies before the trace"},
+    {"readtwice", "active_file", 62 + 4 * 31,
+     "four reads under way: a batch of 31 folios each is marked after its line"},
+    {"readtwice", "inactive_file", 62 + 4 * 31,
+     "four reads under way: a batch of 31 folios each is marked after its line"},
 };
 
 const std::set<std::string> kExact = {"anon", "file", "shmem", "pgfault"};
 const std::set<std::string> kClose = {"file_mapped", "pgmajfault", "unevictable"};
 const std::set<std::string> kLists = {"active_anon", "inactive_anon", "active_file", "inactive_file"};
-const std::set<std::string> kInBytes = {"anon",          "file",        "shmem",         "file_mapped", "unevictable",
-                                        "inactive_anon", "active_anon", "inactive_file", "active_file"};
+const std::set<std::string> kInBytes = {"anon",        "file",          "shmem",
+                                        "file_mapped", "unevictable",   "inactive_anon",
+                                        "active_anon", "inactive_file", "active_file"};
 
 class FidelityTest : public testing::TestWithParam<const char*> {
  protected:
@@ -70,8 +76,9 @@ class FidelityTest : public testing::TestWithParam<const char*> {
 
   std::vector<core::MarkState> Replay(const std::vector<int64_t>& times_ns, size_t batch_events) {
     node_ = *core::Node::Create(Config());
-    return tests::ApplyBatches(*node_, "fidelity",
-                               tests::TranslateTrace(PathOf(GetParam(), "trace.txt.zst"), times_ns, batch_events));
+    return tests::ApplyBatches(
+        *node_, "fidelity",
+        tests::TranslateTrace(PathOf(GetParam(), "trace.txt.zst"), times_ns, batch_events));
   }
 
   static int64_t Nanoseconds(double seconds) { return static_cast<int64_t>(std::llround(seconds * 1e9)); }
@@ -124,7 +131,8 @@ TEST_P(FidelityTest, AgreesWithTheKernelAtEveryQuietMoment) {
   }
   for (const auto& [series, off] : worst) {
     const auto& [path, key] = series;
-    bool judged = kExact.contains(key) || kClose.contains(key) || kLists.contains(key) || key == "workingset_refault_file";
+    bool judged = kExact.contains(key) || kClose.contains(key) || kLists.contains(key) ||
+                  key == "workingset_refault_file";
     if (!judged) continue;
     double most = key == "workingset_refault_file" ? 0 : MostOff(key, largest[series]);
     EXPECT_LE(off, most) << path << " " << key << " (largest " << largest[series] << ")";
@@ -144,14 +152,15 @@ TEST_P(FidelityTest, DoesNotDependOnHowEventsAreCutIntoBatches) {
     for (size_t i = 0; i < cut.size(); ++i) {
       ASSERT_EQ(cut[i].committed_as_bytes, whole[i].committed_as_bytes);
       ASSERT_EQ(cut[i].cgroups.size(), whole[i].cgroups.size());
-      for (size_t c = 0; c < cut[i].cgroups.size(); ++c) ASSERT_EQ(cut[i].cgroups[c].stat, whole[i].cgroups[c].stat);
+      for (size_t c = 0; c < cut[i].cgroups.size(); ++c)
+        ASSERT_EQ(cut[i].cgroups[c].stat, whole[i].cgroups[c].stat);
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Traces, FidelityTest,
-                         testing::Values("anon", "cow", "readtwice", "dying", "compile", "sqlite", "shmem", "mmap-churn",
-                                         "reclaim-stream", "oom", "buildfarm"),
+                         testing::Values("anon", "cow", "readtwice", "dying", "compile", "sqlite", "shmem",
+                                         "mmap-churn", "reclaim-stream", "oom", "buildfarm"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -165,7 +174,8 @@ TEST_P(ReclaimStreamTest, RefaultsOfWhatTheTraceEvictedAreWithinOnePercent) {
   const Json& last = kernel_["samples"].back();
   std::vector<core::MarkState> states = Replay({Nanoseconds(last["t1"])}, 8192);
   auto names = core::MemoryStatNames();
-  size_t refaults = static_cast<size_t>(std::find(names.begin(), names.end(), "workingset_refault_file") - names.begin());
+  size_t refaults =
+      static_cast<size_t>(std::find(names.begin(), names.end(), "workingset_refault_file") - names.begin());
   for (const core::CgroupState& cgroup : states[0].cgroups) {
     if (!last["cgroups"].contains(cgroup.path)) continue;
     double kernel = last["cgroups"][cgroup.path]["workingset_refault_file"];
@@ -176,8 +186,8 @@ TEST_P(ReclaimStreamTest, RefaultsOfWhatTheTraceEvictedAreWithinOnePercent) {
 class MmapChurnTest : public FidelityTest {};
 INSTANTIATE_TEST_SUITE_P(Traces, MmapChurnTest, testing::Values("mmap-churn"));
 
-// Committed_AS is the machine's: what else runs there moves it too.  Its changes must match within the counter's
-// batch (RAM / CPUs / 4 under GUESS); the steps of the trace itself are 128 MiB and less.
+// Committed_AS is the machine's: what else runs there moves it too.  Its changes must match within the
+// counter's batch (RAM / CPUs / 4 under GUESS); the steps of the trace itself are 128 MiB and less.
 TEST_P(MmapChurnTest, CommittedAsMovesWithTheKernels) {
   std::vector<int64_t> times;
   std::vector<double> kernel;
@@ -186,9 +196,12 @@ TEST_P(MmapChurnTest, CommittedAsMovesWithTheKernels) {
     kernel.push_back(reading[1].get<double>() / page_);
   }
   std::vector<core::MarkState> states = Replay(times, 8192);
-  double batch = kernel_["meta"]["MemTotal"].get<double>() / page_ / kernel_["meta"]["cpus"].get<double>() / 4;
+  double batch =
+      kernel_["meta"]["MemTotal"].get<double>() / page_ / kernel_["meta"]["cpus"].get<double>() / 4;
   for (size_t i = 1; i < states.size(); ++i) {
-    double model = (static_cast<double>(states[i].committed_as_bytes) - static_cast<double>(states[i - 1].committed_as_bytes)) / page_;
+    double model = (static_cast<double>(states[i].committed_as_bytes) -
+                    static_cast<double>(states[i - 1].committed_as_bytes)) /
+                   page_;
     EXPECT_NEAR(model, kernel[i] - kernel[i - 1], batch) << "between " << times[i - 1] << " and " << times[i];
   }
 }

@@ -570,22 +570,19 @@ void Model::AddFolio(File* file, uint64_t index, uint32_t order, Group* group) {
   group->happened.pgpgin += static_cast<int64_t>(pages);
 }
 
-// The folio that holds the page goes.  A page that is not there is known to be absent from now on.
+// Every folio that holds a page of the range goes whole.  A page that is not there is known to be absent from now on.
 void Model::FileDelete(File* file, uint64_t index, uint32_t order) {
-  auto found = file->pages.find(index);
-  if (found == file->pages.end()) {
-    for (uint64_t i = index; i < index + (uint64_t{1} << order); ++i) {
-      if (file->pages.contains(i)) FileDelete(file, i, 0);
-      file->absent.insert(i);
-    }
-    return;
-  }
-  FolioRef folio = found->second;
-  folio->cached = false;
-  folio->group->happened.pgpgout += static_cast<int64_t>(folio->mapped.size());
-  for (uint64_t i = folio->index; i < folio->index + folio->mapped.size(); ++i) {
-    file->pages.erase(i);
+  for (uint64_t i = index; i < index + (uint64_t{1} << order); ++i) {
     file->absent.insert(i);
+    auto found = file->pages.find(i);
+    if (found == file->pages.end()) continue;
+    FolioRef folio = found->second;
+    folio->cached = false;
+    folio->group->happened.pgpgout += static_cast<int64_t>(folio->mapped.size());
+    for (uint64_t page = folio->index; page < folio->index + folio->mapped.size(); ++page) {
+      file->pages.erase(page);
+      file->absent.insert(page);
+    }
   }
 }
 

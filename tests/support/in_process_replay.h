@@ -12,8 +12,8 @@
 
 namespace memcgd::tests {
 
-// The trace as wire batches of at most `batch_events` events, with a mark with id i before the first record whose
-// time is over times_ns[i].  Aborts with a message where the trace cannot be read.
+// The trace as wire batches of at most `batch_events` events, with a mark with id i before the first record
+// whose time is over times_ns[i].  Aborts with a message where the trace cannot be read.
 std::vector<v1::Batch> TranslateTrace(const std::string& path, const std::vector<int64_t>& times_ns,
                                       size_t batch_events);
 
