@@ -87,9 +87,16 @@ void Charges::Spill(MemcgId id, Stat stat, int32_t* pending) {
   *pending = 0;
 }
 
-void Charges::FlushStats(CpuSlot& slot) {
-  for (size_t id = 0; id < slot.stats.size(); ++id) {
-    if (slot.stats[id] != nullptr) FlushStats(slot, MemcgId{static_cast<uint32_t>(id)});
+void Charges::SettlePending(CpuSlot& slot, MemcgId id) {
+  StatPending& stats = *slot.stats[Raw(id)];
+  Memcg& memcg = tree_.Get(id);
+  for (size_t i = 0; i < kStats; ++i) {
+    int32_t delta = stats.pending[i] - stats.seen[i];
+    if (delta == 0) continue;
+    stats.seen[i] = stats.pending[i];
+    memcg.stats.pending_local[i] += delta;
+    for (Memcg* level = &memcg; level != nullptr; level = level->parent)
+      level->stats.pending_total[i] += delta;
   }
 }
 

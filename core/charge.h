@@ -46,14 +46,19 @@ class Charges {
   void DrainStock(CpuSlot& slot);
 
   void ModStat(CpuSlot& slot, MemcgId memcg, Stat stat, int32_t delta) {
-    int32_t& pending = slot.stats[Raw(memcg)]->pending[static_cast<size_t>(stat)];
+    StatPending& stats = *slot.stats[Raw(memcg)];
+    if (!stats.touched) {
+      stats.touched = true;
+      slot.touched.push_back(memcg);
+    }
+    int32_t& pending = stats.pending[static_cast<size_t>(stat)];
     pending += delta;
     if (pending > kStatBatch || pending < -kStatBatch) Spill(memcg, stat, &pending);
   }
-  // Spills every pending of the CPU.
-  void FlushStats(CpuSlot& slot);
   // Spills the pendings of one cgroup.
   void FlushStats(CpuSlot& slot, MemcgId memcg);
+  // Brings the cgroup's pending_total, and its ancestors', up to what the CPU has pending.  At a cut.
+  void SettlePending(CpuSlot& slot, MemcgId memcg);
 
  private:
   void ChargeSlow(CpuSlot& slot, MemcgId memcg, uint32_t pages);

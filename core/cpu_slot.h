@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <random>
+#include <vector>
 
 #include "core/folio.h"
 #include "core/lruvec.h"
@@ -35,6 +36,7 @@ struct alignas(64) CpuSlot {
 
   Stock stock;
   CpuStats stats;
+  std::vector<MemcgId> touched;  // cgroups whose pendings changed since the last exact read
   FolioCache folios;
   FolioBatch lru_add;
   FolioBatch lru_activate;

@@ -70,7 +70,7 @@ Outcome Faults::WriteUnseen(const Fault& fault, Pte& pte) {
     return WriteProtect(fault, pte);
   }
   SetAnonymous(fault, pte);
-  return fault.vma == nullptr && fault.mm.implied.empty() ? Outcome::kUnseenPage : Outcome::kOk;
+  return fault.vma == nullptr && fault.mm.predates_stream ? Outcome::kUnseenPage : Outcome::kOk;
 }
 
 // do_cow_fault(), do_read_fault(), do_shared_fault()

@@ -15,15 +15,16 @@ enum class KnobKind : uint8_t { kAmount, kFlag, kSwappiness };
 struct Knob {
   std::string_view name;
   KnobKind kind;
+  std::string_view initial;
 };
-constexpr std::array<Knob, 8> kKnobs = {{{"memory.min", KnobKind::kAmount},
-                                         {"memory.low", KnobKind::kAmount},
-                                         {"memory.high", KnobKind::kAmount},
-                                         {"memory.max", KnobKind::kAmount},
-                                         {"memory.swap.high", KnobKind::kAmount},
-                                         {"memory.swap.max", KnobKind::kAmount},
-                                         {"memory.oom.group", KnobKind::kFlag},
-                                         {"memory.swappiness", KnobKind::kSwappiness}}};
+constexpr std::array<Knob, 8> kKnobs = {{{"memory.min", KnobKind::kAmount, "0"},
+                                         {"memory.low", KnobKind::kAmount, "0"},
+                                         {"memory.high", KnobKind::kAmount, "max"},
+                                         {"memory.max", KnobKind::kAmount, "max"},
+                                         {"memory.swap.high", KnobKind::kAmount, "max"},
+                                         {"memory.swap.max", KnobKind::kAmount, "max"},
+                                         {"memory.oom.group", KnobKind::kFlag, "0"},
+                                         {"memory.swappiness", KnobKind::kSwappiness, "60"}}};
 
 absl::Status Refuse(std::string_view knob, std::string_view value, absl::string_view takes) {
   return absl::InvalidArgumentError(absl::StrCat(
@@ -73,6 +74,12 @@ absl::StatusOr<std::string> CheckKnob(std::string_view knob, std::string_view va
   if (number > INT64_MAX) return Refuse(knob, value, absl::StrCat(kAmount, ", below 2^63"));
   if (number / page_size >= static_cast<uint64_t>(PageCounter::kMax)) return std::string("max");
   return absl::StrCat(number / page_size * page_size);
+}
+
+std::map<std::string, std::string> DefaultKnobs() {
+  std::map<std::string, std::string> knobs;
+  for (const Knob& knob : kKnobs) knobs.emplace(knob.name, knob.initial);
+  return knobs;
 }
 
 int64_t KnobPages(std::string_view checked, uint32_t page_size) {

@@ -3,6 +3,7 @@
 #define MEMCGD_CORE_KNOBS_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -15,6 +16,9 @@ namespace memcgd::core {
 // K, M, G, T, P or E (memory.min, low, high, max, memory.swap.high, memory.swap.max); 0 or 1
 // (memory.oom.group); 0 … 200 (memory.swappiness).
 absl::StatusOr<std::string> CheckKnob(std::string_view knob, std::string_view value, uint32_t page_size);
+
+// Every knob with the value that a new cgroup has.
+std::map<std::string, std::string> DefaultKnobs();
 
 // Pages of a checked amount; PageCounter::kMax for "max".
 int64_t KnobPages(std::string_view checked, uint32_t page_size);

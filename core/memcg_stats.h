@@ -113,11 +113,19 @@ std::array<int64_t, kStats> ShowStats(const std::array<int64_t, kStats>& raw, ui
 struct StatTotals {
   std::array<std::atomic<int64_t>, kStats> local{};      // the cgroup's own
   std::array<std::atomic<int64_t>, kStats> recursive{};  // and all descendants', dead ones included
+  // What CPUs had pending at the last exact read, beside both of the above.  At a cut only.
+  std::array<int64_t, kStats> pending_local{};
+  std::array<int64_t, kStats> pending_total{};
 };
 
 // One CPU's pending deltas of every cgroup, by MemcgId.  Made at the cut that makes the cgroup.
 struct StatPending {
   std::array<int32_t, kStats> pending{};
+  // What of it the cgroup's pending_total has, and whether the CPU's list of touched cgroups has this one: a
+  // read adds up only what changed since the last.  At a cut, but for `touched`, which the holder of the
+  // CPU's slot sets.
+  std::array<int32_t, kStats> seen{};
+  bool touched = false;
 };
 using CpuStats = std::vector<std::unique_ptr<StatPending>>;
 

@@ -28,7 +28,7 @@ Memcg& MemcgTree::Restore(MemcgId id, Memcg* parent, std::string path, bool onli
   Memcg& memcg = *memcgs_[Raw(id)];
   memcg.online = online;
   if (!online) {
-    ++dying_;
+    dying_.insert(Raw(id));
     ++parent->dying_children;
     return memcg;
   }
@@ -44,7 +44,7 @@ void MemcgTree::TakeOffline(Memcg& memcg) {
   --memcg.parent->children;
   ++memcg.parent->dying_children;
   online_.erase(memcg.path);
-  ++dying_;
+  dying_.insert(Raw(memcg.id));
 }
 
 void MemcgTree::Free(MemcgId id) {
@@ -53,7 +53,7 @@ void MemcgTree::Free(MemcgId id) {
   MEMCG_CHECK(memcg.refs.load(std::memory_order_relaxed) == 0 && memcg.processes == 0 && memcg.spaces == 0);
   --memcg.parent->dying_children;
   memcgs_[Raw(id)] = nullptr;
-  --dying_;
+  dying_.erase(Raw(id));
 }
 
 }  // namespace memcgd::core

@@ -4,8 +4,10 @@
 #ifndef MEMCGD_CORE_MEMCG_TREE_H_
 #define MEMCGD_CORE_MEMCG_TREE_H_
 
+#include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,12 +42,13 @@ class MemcgTree {
   const std::map<std::string, Memcg*, std::less<>>& online() const { return online_; }
   // Every cgroup that is there, dying ones too, in order of id; freed ids are null.
   const std::vector<std::unique_ptr<Memcg>>& all() const { return memcgs_; }
-  size_t dying() const { return dying_; }
+  // Ids of offline cgroups that are not freed yet, the highest first: children before their parents.
+  const std::set<uint32_t, std::greater<>>& dying() const { return dying_; }
 
  private:
   std::vector<std::unique_ptr<Memcg>> memcgs_;
   std::map<std::string, Memcg*, std::less<>> online_;
-  size_t dying_ = 0;
+  std::set<uint32_t, std::greater<>> dying_;
 };
 
 // "/a/b" → "/a"; "/a" → "/".

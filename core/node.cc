@@ -131,7 +131,7 @@ absl::Status Node::CreateCgroupAtCut(std::string_view path, bool with_ancestors)
 absl::Status Node::RemoveCgroupAtCut(std::string_view path, bool happened) {
   absl::Status status = CheckCgroupPath(path);
   if (!status.ok()) return status;
-  if (path == "/") return absl::FailedPreconditionError("the root cgroup cannot be removed");
+  if (path == "/") return absl::FailedPreconditionError("cgroup \"/\", the root, cannot be removed");
   Memcg* memcg = machine_->tree.Find(path);
   if (memcg == nullptr) return NoCgroup(path);
   if (memcg->children > 0) {
@@ -151,16 +151,16 @@ absl::Status Node::RemoveCgroupAtCut(std::string_view path, bool happened) {
 // Frees what holds no page, process or descendant any more; a freed cgroup may have been its parent's last.
 void Node::FreeDyingAtCut() {
   MemcgTree& tree = machine_->tree;
-  for (size_t i = tree.all().size(); tree.dying() > 0 && i-- > 1;) {  // children have higher ids than parents
-    Memcg* memcg = tree.all()[i].get();
-    if (memcg == nullptr || memcg->online || memcg->children > 0 || memcg->dying_children > 0) continue;
-    if (memcg->refs.load(std::memory_order_relaxed) > 0 || memcg->processes > 0 || memcg->spaces > 0)
-      continue;
+  for (auto next = tree.dying().begin(); next != tree.dying().end();) {
+    Memcg& memcg = tree.Get(MemcgId{*next++});
+    if (memcg.children > 0 || memcg.dying_children > 0 || memcg.processes > 0 || memcg.spaces > 0) continue;
+    if (memcg.refs.load(std::memory_order_relaxed) > 0) continue;
     for (std::unique_ptr<CpuSlot>& slot : machine_->cpus) {
-      machine_->charges.FlushStats(*slot, memcg->id);
-      slot->stats[i] = nullptr;
+      machine_->charges.FlushStats(*slot, memcg.id);
+      machine_->charges.SettlePending(*slot, memcg.id);
+      slot->stats[Raw(memcg.id)] = nullptr;
     }
-    tree.Free(memcg->id);
+    tree.Free(memcg.id);
   }
 }
 
@@ -187,19 +187,26 @@ absl::Status Node::SetKnobsAtCut(std::string_view path, const std::map<std::stri
 
 namespace {
 
-CgroupInfo InfoOf(const Memcg& memcg, const MemcgTree& tree) {
+// By MemcgId: removed cgroups below it that are not freed yet.
+std::vector<uint64_t> CountDying(const MemcgTree& tree) {
+  std::vector<uint64_t> below(tree.all().size());
+  for (uint32_t id : tree.dying()) {
+    for (const Memcg* level = tree.Get(MemcgId{id}).parent; level != nullptr; level = level->parent) {
+      ++below[Raw(level->id)];
+    }
+  }
+  return below;
+}
+
+CgroupInfo InfoOf(const Memcg& memcg, const std::vector<uint64_t>& dying_below) {
   CgroupInfo info;
   info.path = memcg.path;
   info.id = Raw(memcg.id);
-  info.knobs = memcg.knobs;
+  if (memcg.parent != nullptr) info.knobs = DefaultKnobs();  // the root has none
+  for (const auto& [knob, value] : memcg.knobs) info.knobs[knob] = value;
   info.processes = memcg.processes;
   info.children = memcg.children;
-  for (const std::unique_ptr<Memcg>& other : tree.all()) {
-    if (other == nullptr || other->online) continue;
-    for (const Memcg* level = other->parent; level != nullptr; level = level->parent) {
-      if (level == &memcg) ++info.dying_descendants;
-    }
-  }
+  info.dying_descendants = dying_below[Raw(memcg.id)];
   return info;
 }
 
@@ -212,7 +219,7 @@ absl::StatusOr<CgroupInfo> Node::GetCgroup(std::string_view path) {
   FreeDyingAtCut();
   Memcg* memcg = machine_->tree.Find(path);
   if (memcg == nullptr) return NoCgroup(path);
-  return InfoOf(*memcg, machine_->tree);
+  return InfoOf(*memcg, CountDying(machine_->tree));
 }
 
 absl::StatusOr<std::vector<CgroupInfo>> Node::ListCgroups(std::string_view below, std::string_view after,
@@ -222,10 +229,11 @@ absl::StatusOr<std::vector<CgroupInfo>> Node::ListCgroups(std::string_view below
   Locked cut(cut_->lock);
   FreeDyingAtCut();
   if (machine_->tree.Find(below) == nullptr) return NoCgroup(below);
+  std::vector<uint64_t> dying_below = CountDying(machine_->tree);
   std::vector<CgroupInfo> infos;
   const auto& online = machine_->tree.online();
   for (auto it = online.upper_bound(after); it != online.end() && infos.size() < limit; ++it) {
-    if (IsBelow(it->first, below)) infos.push_back(InfoOf(*it->second, machine_->tree));
+    if (IsBelow(it->first, below)) infos.push_back(InfoOf(*it->second, dying_below));
   }
   return infos;
 }
@@ -247,7 +255,7 @@ NodeInfo Node::Info() {
   info.events = events_.load(std::memory_order_relaxed);
   info.streams = streams_.size();
   info.cgroups = machine_->tree.online().size();
-  info.dying_cgroups = machine_->tree.dying();
+  info.dying_cgroups = machine_->tree.dying().size();
   info.processes = processes_->alive();
   info.resident_pages = machine_->ResidentPages();
   info.committed_as_bytes = static_cast<uint64_t>(machine_->commit.CommittedAsPages())

@@ -143,7 +143,11 @@ void PageCache::Refault(CpuSlot& slot, FolioId head, const Shadow& shadow) {
 bool PageCache::Delete(CpuSlot& slot, File& file, PageIndex index, uint32_t order, MemcgId evictor) {
   FolioId page = Find(file, index);
   // Every cached page of the range goes, in whatever folios it is; one folio is what a true trace has.
-  bool whole = page != FolioId::kNone && arena_.Get(arena_.HeadOf(page)).order() == order;
+  bool whole = false;
+  if (page != FolioId::kNone) {
+    const Folio& head = arena_.Get(arena_.HeadOf(page));
+    whole = head.order() == order && head.index == index;
+  }
   if (!whole && order > 0) {
     bool found = false;
     for (uint32_t i = 0; i < 1u << order; ++i) found |= Delete(slot, file, index + i, 0, evictor);

@@ -172,9 +172,14 @@ void Snapshot::WalkCpus(Archive& a, Machine& m) {
     }
     a(slot->stock.last);
     slot->stock.last %= Stock::kSlots;
-    for (std::unique_ptr<StatPending>& pending : slot->stats) {
-      if (pending == nullptr) continue;
-      for (int32_t& value : pending->pending) a(value);
+    for (uint32_t id = 0; id < slot->stats.size(); ++id) {
+      StatPending* stats = slot->stats[id].get();
+      if (stats == nullptr) continue;
+      for (int32_t& value : stats->pending) a(value);
+      if constexpr (Archive::kReads) {  // the first read adds all of it up
+        stats->touched = true;
+        slot->touched.push_back(MemcgId{id});
+      }
     }
     a(slot->folios.in_use);
     a(slot->folios.count);

@@ -34,10 +34,15 @@ constexpr V1Line kV1Lines[] = {
     {"unevictable", "total_unevictable", Stat::kUnevictable},
 };
 
-void AddPending(const Machine& machine, MemcgId id, std::array<int64_t, kStats>& sum) {
-  for (const std::unique_ptr<CpuSlot>& slot : machine.cpus) {
-    const std::array<int32_t, kStats>& pending = slot->stats[Raw(id)]->pending;
-    for (size_t i = 0; i < kStats; ++i) sum[i] += pending[i];
+// Adds up what changed on each CPU since the last read.
+void Settle(Machine& machine) {
+  for (std::unique_ptr<CpuSlot>& slot : machine.cpus) {
+    for (MemcgId id : slot->touched) {
+      if (slot->stats[Raw(id)] == nullptr) continue;  // freed since
+      machine.charges.SettlePending(*slot, id);
+      slot->stats[Raw(id)]->touched = false;
+    }
+    slot->touched.clear();
   }
 }
 
@@ -51,49 +56,40 @@ int64_t HierarchicalLimitBytes(const Machine& machine, const Memcg& memcg) {
   return std::min(pages, INT64_MAX / page) * page;
 }
 
-std::array<int64_t, kStats> ReadRecursive(const Machine& machine, const Memcg& memcg) {
+std::array<int64_t, kStats> ReadRecursive(const Memcg& memcg) {
   std::array<int64_t, kStats> sum;
-  for (size_t i = 0; i < kStats; ++i) sum[i] = memcg.stats.recursive[i].load(std::memory_order_relaxed);
-  for (const std::unique_ptr<Memcg>& other : machine.tree.all()) {
-    if (other == nullptr || other->depth < memcg.depth) continue;
-    const Memcg* level = other.get();
-    while (level->depth > memcg.depth) level = level->parent;
-    if (level == &memcg) AddPending(machine, other->id, sum);
+  for (size_t i = 0; i < kStats; ++i) {
+    sum[i] = memcg.stats.recursive[i].load(std::memory_order_relaxed) + memcg.stats.pending_total[i];
   }
   return sum;
 }
 
 }  // namespace
 
-std::vector<std::array<int64_t, kStats>> ReadExact(const Machine& machine) {
-  const auto& all = machine.tree.all();
-  std::vector<std::array<int64_t, kStats>> exact(all.size());
-  std::vector<std::array<int64_t, kStats>> pending(all.size());
-  for (size_t id = all.size(); id-- > 0;) {  // children have higher ids than parents
-    if (all[id] == nullptr) continue;
-    AddPending(machine, all[id]->id, pending[id]);
-    for (size_t i = 0; i < kStats; ++i) {
-      exact[id][i] = all[id]->stats.recursive[i].load(std::memory_order_relaxed) + pending[id][i];
-    }
-    if (all[id]->parent == nullptr) continue;
-    std::array<int64_t, kStats>& up = pending[Raw(all[id]->parent->id)];
-    for (size_t i = 0; i < kStats; ++i) up[i] += pending[id][i];
+std::vector<std::array<int64_t, kStats>> ReadExact(Machine& machine) {
+  Settle(machine);
+  std::vector<std::array<int64_t, kStats>> exact;
+  exact.reserve(machine.tree.all().size());
+  for (const std::unique_ptr<Memcg>& memcg : machine.tree.all()) {
+    exact.push_back(memcg == nullptr ? std::array<int64_t, kStats>{} : ReadRecursive(*memcg));
   }
   return exact;
 }
 
-std::array<int64_t, kStats> ReadExactLocal(const Machine& machine, const Memcg& memcg) {
+std::array<int64_t, kStats> ReadExactLocal(Machine& machine, const Memcg& memcg) {
+  Settle(machine);
   std::array<int64_t, kStats> sum;
-  for (size_t i = 0; i < kStats; ++i) sum[i] = memcg.stats.local[i].load(std::memory_order_relaxed);
-  AddPending(machine, memcg.id, sum);
+  for (size_t i = 0; i < kStats; ++i) {
+    sum[i] = memcg.stats.local[i].load(std::memory_order_relaxed) + memcg.stats.pending_local[i];
+  }
   return sum;
 }
 
-CgroupReading ReadReading(const Machine& machine, const Memcg& memcg, bool local, bool v1) {
+CgroupReading ReadReading(Machine& machine, const Memcg& memcg, bool local, bool v1) {
   CgroupReading reading;
   uint32_t page = machine.config.page_size;
   std::array<int64_t, kStats> own = ShowStats(ReadExactLocal(machine, memcg), page);
-  std::array<int64_t, kStats> total = ShowStats(ReadRecursive(machine, memcg), page);
+  std::array<int64_t, kStats> total = ShowStats(ReadRecursive(memcg), page);
   if (v1) {
     for (const V1Line& line : kV1Lines)
       reading.stat.emplace_back(line.local, own[static_cast<size_t>(line.stat)]);

@@ -15,11 +15,11 @@
 namespace memcgd::core {
 
 // By MemcgId, recursive; freed ids hold zeros.
-std::vector<std::array<int64_t, kStats>> ReadExact(const Machine& machine);
+std::vector<std::array<int64_t, kStats>> ReadExact(Machine& machine);
 // The cgroup's own.
-std::array<int64_t, kStats> ReadExactLocal(const Machine& machine, const Memcg& memcg);
+std::array<int64_t, kStats> ReadExactLocal(Machine& machine, const Memcg& memcg);
 // What memory.current, memory.stat and memory.events of a cgroup say.
-CgroupReading ReadReading(const Machine& machine, const Memcg& memcg, bool local, bool v1);
+CgroupReading ReadReading(Machine& machine, const Memcg& memcg, bool local, bool v1);
 
 }  // namespace memcgd::core
 

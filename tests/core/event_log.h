@@ -69,6 +69,11 @@ class EventLog {
     Push(EventKind::kAccess, tid, Event::AddressBody(page << page_shift_, 0));
   }
 
+  // Writes to fresh anonymous memory.
+  void Touch(uint32_t tid, uint64_t page, uint64_t pages) {
+    MmapAnon(tid, page, pages);
+    for (uint64_t i = 0; i < pages; ++i) Write(tid, page + i);
+  }
   // ---- wide events
   void Wide(uint32_t tid, WideBody body) { steps_.push_back({{}, std::make_shared<WideEvent>(WideEvent{0, cpu_, tid, 0, std::move(body)})}); }
   void Mmap(uint32_t tid, uint64_t page, uint64_t pages, uint32_t prot, uint32_t flags, uint32_t file = 0,

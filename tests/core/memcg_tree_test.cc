@@ -38,7 +38,7 @@ TEST(MemcgTreeTest, ADyingGroupGivesItsNameFreeAndKeepsItsId) {
   EXPECT_EQ(t.Find("/a/b"), nullptr);
   EXPECT_EQ(t.a.children, 1u);
   EXPECT_EQ(t.a.dying_children, 1u);
-  EXPECT_EQ(t.dying(), 1u);
+  EXPECT_EQ(t.dying().size(), 1u);
   Memcg& again = t.Create("/a/b", t.a);
   EXPECT_NE(again.id, id);
   EXPECT_FALSE(t.Get(id).online);
@@ -51,7 +51,7 @@ TEST(MemcgTreeTest, AFreedGroupIsGone) {
   t.Free(id);
   EXPECT_EQ(t.all()[Raw(id)], nullptr);
   EXPECT_EQ(t.a.dying_children, 0u);
-  EXPECT_EQ(t.dying(), 0u);
+  EXPECT_EQ(t.dying().size(), 0u);
 }
 
 TEST(MemcgTreeTest, ChargesGoUpThroughCounters) {

@@ -54,11 +54,6 @@ class NodeDriver : public EventLog {
     DefineFile(++files_, 0x800001, ino, shmem);
     return files_;
   }
-  // Writes to fresh anonymous memory.
-  void Touch(uint32_t tid, uint64_t page, uint64_t pages) {
-    MmapAnon(tid, page, pages);
-    for (uint64_t i = 0; i < pages; ++i) Write(tid, page + i);
-  }
   // Every CPU's batches of folios go to the lists.
   void Drain() {
     uint32_t now = cpu();

@@ -3,6 +3,7 @@
 //
 // MEMCGD_SEED=<n> makes other bytes, MEMCGD_FUZZ_BATCHES=<n> more of them.
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <cstdlib>
 #include <memory>
@@ -156,6 +157,9 @@ class Fuzzer {
 };
 
 void Fuzz(uint32_t page_size, uint64_t batches) {
+  // As the server does: else the heap is trimmed and faulted in again all the time.
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
   uint64_t seed = FromEnvironment("MEMCGD_SEED", 1);
   NodeConfig config;
   config.cpus = 3;

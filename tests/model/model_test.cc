@@ -40,7 +40,7 @@ class Sequence {
     for (size_t i = 0; i < kPaths.size(); ++i) Do([&] { log_.DefinePath(static_cast<uint32_t>(i) + 1, kPaths[i]); });
     for (uint32_t i = 1; i <= kFiles; ++i) Do([&] { log_.DefineFile(i, 0x800001, i, i > kFiles - 2); });
     for (uint32_t i = 1; i <= 3; ++i) Do([&] { log_.CgroupCreate(i); });
-    while (log_.steps().size() < kEventsPerSeed) {
+    while (log_.steps().size() - expected_.size() < kEventsPerSeed) {
       log_.OnCpu(Below(config_.cpus));
       if (Below(100) == 0) Mark();
       if (mark_all_ && log_.steps().size() > 20) Mark();

@@ -24,6 +24,11 @@
 namespace memcgd::core {
 namespace {
 
+#ifdef __SANITIZE_THREAD__
+constexpr uint64_t kRounds = 50;
+#else
+constexpr uint64_t kRounds = 400;
+#endif
 constexpr uint32_t kFiles = 4;  // the last is tmpfs
 constexpr uint32_t kProcesses = 6;
 constexpr uint32_t kSharedPath = 1, kInnerPath = 2, kOwnPath = 3;
@@ -170,7 +175,7 @@ void ExpectNothingLeft(Node& node) {
 }
 
 void Stress(uint32_t threads, uint32_t cpus) {
-  uint64_t rounds = FromEnvironment("MEMCGD_STRESS_ROUNDS", 400), seed = FromEnvironment("MEMCGD_SEED", 1);
+  uint64_t rounds = FromEnvironment("MEMCGD_STRESS_ROUNDS", kRounds), seed = FromEnvironment("MEMCGD_SEED", 1);
   SCOPED_TRACE("MEMCGD_SEED=" + std::to_string(seed));
   NodeConfig config;
   config.cpus = cpus;
