@@ -212,7 +212,7 @@ TEST_F(ChargeTest, ReadsAreOffByAtMost64TimesCpus) {
     exact += delta;
     ASSERT_LE(std::abs(a.stats.recursive[i] - exact), 64 * 2);
   }
-  charges.FlushStats(cpu0);
+  charges.FlushStats(cpu0, a.id);
   charges.FlushStats(cpu1, a.id);
   EXPECT_EQ(a.stats.local[i], exact);
   EXPECT_EQ(machine.tree.root().stats.recursive[i], exact);
