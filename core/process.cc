@@ -120,6 +120,11 @@ void Processes::Exec(CpuSlot& slot, Thread& thread, std::string_view name) {
   Process& process = ProcessOf(thread);
   if (process.exec_mm == MmId::kNone) ExecArguments(slot, thread, 1);
   MmId old = process.mm.load(std::memory_order_relaxed);
+  {
+    Locked lock(mutex_);  // where others use the old one on, it stays charged as it is (mm_update_next_owner)
+    if (old != MmId::kNone && m_.mms.Get(Raw(old)).owner == process.id)
+      m_.mms.Get(Raw(old)).owner = ProcessId::kNone;
+  }
   process.mm.store(process.exec_mm, std::memory_order_release);
   process.exec_mm = MmId::kNone;
   thread.hints = {};

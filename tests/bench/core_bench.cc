@@ -5,8 +5,10 @@
 // ns_per_unit is CPU time over events + page-table entries copied or unmapped.
 #include <benchmark/benchmark.h>
 #include <malloc.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -105,6 +107,38 @@ void BM_TouchAndUnmap(benchmark::State& state) {
                          benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }
 BENCHMARK(BM_TouchAndUnmap)->Arg(1 << 16)->Arg(1 << 19)->Unit(benchmark::kMillisecond);
+
+// Bytes of memory for each resident page, all told: descriptor, page-table entry, lists; anonymous pages in
+// order.
+void BM_MemoryPerPage(benchmark::State& state) {
+  const uint64_t pages = static_cast<uint64_t>(state.range(0));
+  auto resident_bytes = [] {
+    std::ifstream statm("/proc/self/statm");
+    uint64_t size = 0, resident = 0;
+    statm >> size >> resident;
+    return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  };
+  double bytes = 0;
+  for (auto _ : state) {
+    auto node = core::Node::Create(FixtureConfig());
+    core::EventStream* stream = (*node)->OpenStream("bench");
+    core::BatchResult result;
+    uint64_t before = resident_bytes();
+    std::vector<core::Event> events(8192);
+    for (uint64_t page = 0; page < pages; page += events.size()) {
+      for (uint64_t i = 0; i < events.size(); ++i) {
+        events[i] = {
+            core::Event::Head(core::EventKind::kFault, 0, 7, 0),
+            core::Event::AddressBody((0x7f0000000 + page + i) << 12, core::kFaultWrite | core::kFaultUser)};
+      }
+      if (!(*node)->Apply(stream, {0, events, {}}, &result).ok()) std::abort();
+    }
+    bytes =
+        static_cast<double>(resident_bytes() - before) / static_cast<double>((*node)->Info().resident_pages);
+  }
+  state.counters["bytes_per_page"] = bytes;
+}
+BENCHMARK(BM_MemoryPerPage)->Arg(1 << 22)->Iterations(1)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace memcgd
