@@ -152,7 +152,8 @@ TEST_F(AddressSpaceTest, AMoveTakesPagesAndCommitmentAlong) {
 
 TEST_F(AddressSpaceTest, MovesIntoManyNewLeavesLoseNoPage) {
   d.Touch(10, 0x10000, 3000);
-  for (uint64_t round = 1; round <= 8; ++round) d.Mremap(10, 0x10000 * round, 3000, 0x10000 * (round + 1), 3000);
+  for (uint64_t round = 1; round <= 8; ++round)
+    d.Mremap(10, 0x10000 * round, 3000, 0x10000 * (round + 1), 3000);
   EXPECT_EQ(Anon(), 3000);
   d.Munmap(10, 0x90000, 3000);
   EXPECT_EQ(Anon(), 0);

@@ -65,8 +65,8 @@ TEST(BatchRunTest, ControlEventsThatFailAreNotedWithTheirPlace) {
   NodeDriver d;
   d.Group("/a/b");
   d.Write(10, 0x1000);
-  d.Remove("/a");            // has children
-  d.Remove("/x");            // is not there
+  d.Remove("/a");  // has children
+  d.Remove("/x");  // is not there
   d.Attach(d.Path("/x"), 10);
   d.SetKnob(d.Path("/a"), "memory.max", "many");
   const BatchResult& result = d.result();
@@ -138,7 +138,8 @@ TEST(BatchRunTest, TimeIsTheLargestSeenHoweverBatchesAreCut) {
     NodeDriver d;
     d.Write(10, 0x1000);
     d.Write(10, 0x1001);
-    d.steps().push_back({{Event::Head(EventKind::kFault, 0, 10, 500), Event::AddressBody(0x5000, 6)}, nullptr});
+    d.steps().push_back(
+        {{Event::Head(EventKind::kFault, 0, 10, 500), Event::AddressBody(0x5000, 6)}, nullptr});
     d.Write(10, 0x1002);  // an earlier time
     d.Flush(batch);
     if (hash == 0) hash = d.node().StateHash();
@@ -151,7 +152,8 @@ TEST(BatchRunTest, ABaselineTellsWhatWasThereWithoutCountingFaults) {
   d.Group("/a");
   uint32_t file = d.File(1);
   d.Wide(10, wide::BaselineProcess{10, d.Path("/a"), 0});
-  d.Wide(10, wide::BaselineArea{{0x1000 << 12, 10 << 12, kProtRead | kProtWrite, kMapPrivate | kMapAnonymous, 0, 0}});
+  d.Wide(10, wide::BaselineArea{
+                 {0x1000 << 12, 10 << 12, kProtRead | kProtWrite, kMapPrivate | kMapAnonymous, 0, 0}});
   d.Wide(10, wide::BaselinePresent{0x1000 << 12, 5, true});
   d.Wide(0, wide::BaselineCached{file, 0, 8, d.Path("/a"), false, true});
   d.Wide(10, wide::BaselineArea{{0x2000 << 12, 10 << 12, kProtRead, kMapShared, file, 0}});

@@ -16,9 +16,10 @@ TEST(CgroupPathTest, RootAndPartsAreTaken) {
 }
 
 TEST(CgroupPathTest, WhatIsNoPathIsRefused) {
-  for (const std::string& path : {std::string(), std::string("a"), std::string("/a/"), std::string("//"), std::string("/a//b"),
-                                  std::string("/."), std::string("/.."), std::string("/a/../b"), std::string("/a\nb"),
-                                  std::string("/a\0b", 4), "/" + std::string(256, 'a')}) {
+  for (const std::string& path :
+       {std::string(), std::string("a"), std::string("/a/"), std::string("//"), std::string("/a//b"),
+        std::string("/."), std::string("/.."), std::string("/a/../b"), std::string("/a\nb"),
+        std::string("/a\0b", 4), "/" + std::string(256, 'a')}) {
     EXPECT_EQ(CheckCgroupPath(path).code(), absl::StatusCode::kInvalidArgument) << path;
   }
 }

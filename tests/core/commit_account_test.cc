@@ -9,8 +9,8 @@ constexpr int64_t kGiB = int64_t{1} << 18;  // pages
 constexpr int64_t kAdminReserve = (int64_t{8} << 20) / 4096;
 constexpr int64_t kUserReserve = (int64_t{128} << 20) / 4096;
 
-CommitAccount Account(OvercommitPolicy mode, uint32_t cpus = 1, int64_t ram = kGiB, int64_t swap = 0, uint32_t ratio = 50,
-                      uint64_t kbytes = 0) {
+CommitAccount Account(OvercommitPolicy mode, uint32_t cpus = 1, int64_t ram = kGiB, int64_t swap = 0,
+                      uint32_t ratio = 50, uint64_t kbytes = 0) {
   return CommitAccount(cpus, ram, swap, 4096, {mode, ratio, kbytes});
 }
 
@@ -74,7 +74,8 @@ TEST(CommitAccountTest, NeverTestsTheFastReadAndSoMayBeWrongByLessThanBatchTimes
   while (account.TryCommit(0, batch, 0)) {
   }
   for (uint32_t cpu = 0; cpu < 4; ++cpu) {
-    EXPECT_EQ(account.FastReadPages() < account.LimitPages() - kAdminReserve, account.TryCommit(cpu, batch - 1, 0));
+    EXPECT_EQ(account.FastReadPages() < account.LimitPages() - kAdminReserve,
+              account.TryCommit(cpu, batch - 1, 0));
   }
   EXPECT_LT(account.CommittedAsPages(), account.LimitPages() - kAdminReserve + batch * 4);
 }

@@ -39,8 +39,12 @@ class EventLog {
   }
   void Write(uint32_t tid, uint64_t page) { Fault(tid, page, kFaultUser | kFaultWrite); }
   void Read(uint32_t tid, uint64_t page) { Fault(tid, page, kFaultUser); }
-  void WriteProtected(uint32_t tid, uint64_t page) { Fault(tid, page, kFaultUser | kFaultWrite | kFaultProtection); }
-  void FileFault(uint32_t tid, uint32_t file, uint32_t index) { PushFile(EventKind::kFileFault, tid, file, index, 0); }
+  void WriteProtected(uint32_t tid, uint64_t page) {
+    Fault(tid, page, kFaultUser | kFaultWrite | kFaultProtection);
+  }
+  void FileFault(uint32_t tid, uint32_t file, uint32_t index) {
+    PushFile(EventKind::kFileFault, tid, file, index, 0);
+  }
   void MapPages(uint32_t tid, uint32_t file, uint32_t first, uint32_t pages) {
     PushFile(EventKind::kMapPages, tid, file, first, pages - 1);
   }
@@ -53,8 +57,12 @@ class EventLog {
   void FileRead(uint32_t tid, uint32_t file, uint32_t first, uint32_t pages = 1) {
     PushFile(EventKind::kFileRead, tid, file, first, pages - 1);
   }
-  void FileDirty(uint32_t tid, uint32_t file, uint32_t index) { PushFile(EventKind::kFileDirty, tid, file, index, 0); }
-  void Readahead(uint32_t tid, uint32_t file, uint32_t index) { PushFile(EventKind::kReadahead, tid, file, index, 0); }
+  void FileDirty(uint32_t tid, uint32_t file, uint32_t index) {
+    PushFile(EventKind::kFileDirty, tid, file, index, 0);
+  }
+  void Readahead(uint32_t tid, uint32_t file, uint32_t index) {
+    PushFile(EventKind::kReadahead, tid, file, index, 0);
+  }
   void MmapAnon(uint32_t tid, uint64_t page, uint64_t pages) {
     Push(EventKind::kMmapAnon, tid, Event::RangeBody(page, pages));
   }
@@ -64,7 +72,9 @@ class EventLog {
   void DontNeed(uint32_t tid, uint64_t page, uint64_t pages) {
     Push(EventKind::kDontNeed, tid, Event::RangeBody(page, pages));
   }
-  void Brk(uint32_t tid, uint64_t page) { Push(EventKind::kBrk, tid, Event::AddressBody(page << page_shift_, 0)); }
+  void Brk(uint32_t tid, uint64_t page) {
+    Push(EventKind::kBrk, tid, Event::AddressBody(page << page_shift_, 0));
+  }
   void Access(uint32_t tid, uint64_t page) {
     Push(EventKind::kAccess, tid, Event::AddressBody(page << page_shift_, 0));
   }
@@ -75,7 +85,9 @@ class EventLog {
     for (uint64_t i = 0; i < pages; ++i) Write(tid, page + i);
   }
   // ---- wide events
-  void Wide(uint32_t tid, WideBody body) { steps_.push_back({{}, std::make_shared<WideEvent>(WideEvent{0, cpu_, tid, 0, std::move(body)})}); }
+  void Wide(uint32_t tid, WideBody body) {
+    steps_.push_back({{}, std::make_shared<WideEvent>(WideEvent{0, cpu_, tid, 0, std::move(body)})});
+  }
   void Mmap(uint32_t tid, uint64_t page, uint64_t pages, uint32_t prot, uint32_t flags, uint32_t file = 0,
             uint64_t file_page = 0) {
     Wide(tid, wide::Mmap{Bytes(page), Bytes(pages), prot, flags, file, Bytes(file_page)});
@@ -93,7 +105,9 @@ class EventLog {
   void Mlock(uint32_t tid, uint64_t page, uint64_t pages, bool on_fault = false) {
     Wide(tid, wide::Mlock{Bytes(page), Bytes(pages), on_fault});
   }
-  void Munlock(uint32_t tid, uint64_t page, uint64_t pages) { Wide(tid, wide::Munlock{Bytes(page), Bytes(pages)}); }
+  void Munlock(uint32_t tid, uint64_t page, uint64_t pages) {
+    Wide(tid, wide::Munlock{Bytes(page), Bytes(pages)});
+  }
   void Fork(uint32_t parent, uint32_t child) { Wide(parent, wide::Clone{child, false, false}); }
   void Vfork(uint32_t parent, uint32_t child) { Wide(parent, wide::Clone{child, false, true}); }
   void CloneThread(uint32_t parent, uint32_t child) { Wide(parent, wide::Clone{child, true, true}); }
@@ -107,7 +121,8 @@ class EventLog {
     Wide(tid, wide::ExitMmap{});
   }
   void ExitThread(uint32_t tid) { Wide(tid, wide::Exit{false}); }
-  void FileRange(uint32_t tid, EventKind op, uint32_t file, uint64_t index, uint64_t count, uint32_t order = 0) {
+  void FileRange(uint32_t tid, EventKind op, uint32_t file, uint64_t index, uint64_t count,
+                 uint32_t order = 0) {
     Wide(tid, wide::FileRange{op, file, index, count, order});
   }
   void DefinePath(uint32_t handle, std::string path) { Wide(0, wide::DefinePath{handle, std::move(path)}); }
@@ -144,8 +159,8 @@ class EventLog {
 };
 
 // Applies steps [first, end) in batches of at most `batch` of them; stops at the first that is refused.
-inline absl::Status ApplySteps(Node& node, EventStream* stream, const std::vector<Step>& steps, size_t first, size_t end,
-                               size_t batch, BatchResult* result) {
+inline absl::Status ApplySteps(Node& node, EventStream* stream, const std::vector<Step>& steps, size_t first,
+                               size_t end, size_t batch, BatchResult* result) {
   std::vector<Event> events;
   std::vector<WideEvent> wides;
   for (size_t begin = first; begin < end; begin += batch) {

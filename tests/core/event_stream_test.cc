@@ -60,19 +60,22 @@ TEST_F(EventStreamTest, EveryFrequentKindHasItsRules) {
   EXPECT_TRUE(Refuses(SaidOf(Make(EventKind::kInvalid, 0)), "event 0: ", "unknown kind 0"));
   EXPECT_TRUE(Refuses(SaidOf(Make(static_cast<EventKind>(40), 0)), "event 0: ", "unknown kind 40"));
   EXPECT_TRUE(Refuses(SaidOf(Make(EventKind::kFault, 0, 10, 4)), "event 0: ", "CPU 4 of a node that has 4"));
-  for (EventKind kind : {EventKind::kFileFault, EventKind::kMapPages, EventKind::kFileAdd, EventKind::kFileDelete,
-                         EventKind::kFileRead, EventKind::kFileWrite, EventKind::kFileDirty, EventKind::kReadahead}) {
+  for (EventKind kind :
+       {EventKind::kFileFault, EventKind::kMapPages, EventKind::kFileAdd, EventKind::kFileDelete,
+        EventKind::kFileRead, EventKind::kFileWrite, EventKind::kFileDirty, EventKind::kReadahead}) {
     EXPECT_EQ(SaidOf(Make(kind, Event::FileBody(1, 0, 0))), "");
     EXPECT_TRUE(Refuses(SaidOf(Make(kind, Event::FileBody(0, 0, 0))), "event 0: ", "file handle 0"));
     EXPECT_TRUE(Refuses(SaidOf(Make(kind, Event::FileBody(2, 0, 0))), "event 0: ", "file handle 2"));
   }
   EXPECT_TRUE(Refuses(SaidOf(Make(EventKind::kFileAdd, Event::FileBody(1, 0, 11))), "event 0: ", "order 11"));
-  EXPECT_TRUE(Refuses(SaidOf(Make(EventKind::kFileDelete, Event::FileBody(1, ~0u, 1))), "event 0: ", "last page index"));
+  EXPECT_TRUE(Refuses(SaidOf(Make(EventKind::kFileDelete, Event::FileBody(1, ~0u, 1))),
+                      "event 0: ", "last page index"));
   EXPECT_EQ(SaidOf(Make(EventKind::kFileAdd, Event::FileBody(1, ~0u, 0))), "");
   for (EventKind kind : {EventKind::kMmapAnon, EventKind::kMunmap, EventKind::kDontNeed}) {
     EXPECT_EQ(SaidOf(Make(kind, Event::RangeBody(1, 1))), "");
     EXPECT_TRUE(Refuses(SaidOf(Make(kind, Event::RangeBody(1, 0))), "event 0: ", "0 pages"));
-    EXPECT_TRUE(Refuses(SaidOf(Make(kind, Event::RangeBody((uint64_t{1} << 45) - 1, 2))), "event 0: ", "57 bits"));
+    EXPECT_TRUE(
+        Refuses(SaidOf(Make(kind, Event::RangeBody((uint64_t{1} << 45) - 1, 2))), "event 0: ", "57 bits"));
     EXPECT_TRUE(Refuses(SaidOf(Make(kind, Event::RangeBody(1, 1), 0)), "event 0: ", "thread id 0"));
   }
   EXPECT_EQ(SaidOf(Make(EventKind::kFileAdd, Event::FileBody(1, 0, 0), 0)), "");  // a kernel thread
@@ -80,7 +83,8 @@ TEST_F(EventStreamTest, EveryFrequentKindHasItsRules) {
 
 TEST_F(EventStreamTest, PageSizeCountsForRanges) {
   config.page_size = 65536;
-  EXPECT_TRUE(Refuses(SaidOf(Make(EventKind::kMunmap, Event::RangeBody(uint64_t{1} << 41, 1))), "event 0: ", "57 bits"));
+  EXPECT_TRUE(Refuses(SaidOf(Make(EventKind::kMunmap, Event::RangeBody(uint64_t{1} << 41, 1))),
+                      "event 0: ", "57 bits"));
   EXPECT_TRUE(Refuses(SaidOf(wide::Munmap{4096, 65536}), "side event 0: ", "page size"));
 }
 
@@ -147,7 +151,8 @@ TEST_F(EventStreamTest, EveryWideKindHasItsRules) {
   };
   for (const Case& c : cases) {
     std::string said = SaidOf(c.body, c.tid);
-    EXPECT_TRUE(Refuses(said, "side event 0: ", c.why)) << "body " << c.body.index() << ": " << said << ", not " << c.why;
+    EXPECT_TRUE(Refuses(said, "side event 0: ", c.why))
+        << "body " << c.body.index() << ": " << said << ", not " << c.why;
   }
   EXPECT_TRUE(Refuses(SaidOf(wide::Mark{1}, 0, 4), "side event 0: ", "CPU 4"));
 }
@@ -173,8 +178,10 @@ TEST(EventStreamNodeTest, ARefusedBatchChangesNothing) {
   std::unique_ptr<Node> node = *Node::Create(NodeConfig{});
   EventStream* stream = node->OpenStream("s");
   uint64_t before = node->StateHash();
-  std::vector<Event> events = {{Event::Head(EventKind::kFault, 0, 10, 0), Event::AddressBody(0x1000, 6)}, {0, 0}};
-  std::vector<WideEvent> wide = {WideEvent{0, 0, 0, 0, wide::DefinePath{1, "/a"}}, WideEvent{0, 0, 0, 0, wide::CgroupCreate{1}}};
+  std::vector<Event> events = {{Event::Head(EventKind::kFault, 0, 10, 0), Event::AddressBody(0x1000, 6)},
+                               {0, 0}};
+  std::vector<WideEvent> wide = {WideEvent{0, 0, 0, 0, wide::DefinePath{1, "/a"}},
+                                 WideEvent{0, 0, 0, 0, wide::CgroupCreate{1}}};
   BatchResult result;
   EXPECT_FALSE(node->Apply(stream, {0, events, wide}, &result).ok());
   EXPECT_EQ(node->StateHash(), before);

@@ -169,7 +169,7 @@ TEST_F(FaultTest, AProtectionFaultOnAPageNobodySawIsACopy) {
   Expect(1, 1);
   EXPECT_EQ(d.outcomes(Outcome::kUnseenPage), 0u);  // exec mapped things that no event told of
   d.WriteProtected(77, 0x4444);
-  EXPECT_EQ(d.outcomes(Outcome::kUnseenPage), 1u);  // a process from before the stream: worth a word
+  EXPECT_EQ(d.outcomes(Outcome::kUnseenPage), 1u);     // a process from before the stream: worth a word
   d.Fault(10, 0x4445, kFaultUser | kFaultProtection);  // a read: nothing is made
   Expect(1, 2);
 }

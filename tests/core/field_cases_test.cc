@@ -1,5 +1,5 @@
-// Cases from the field: reports by people who run memory cgroups for a living, each with its kind.  Numbers are those
-// of the list of cases (spec/field-cases.md).
+// Cases from the field: reports by people who run memory cgroups for a living, each with its kind.  Numbers
+// are those of the list of cases (spec/field-cases.md).
 #include <gtest/gtest.h>
 #include <time.h>
 
@@ -186,7 +186,8 @@ TEST(FieldCase5, LocalIsAtMostTotalAndTotalAtMostTheLimit) {
   for (uint32_t i = 0; i < 33; ++i) d.FileAdd(11, file, i);
   for (const char* path : {"/a", "/a/b"}) {
     EXPECT_EQ(d.V1(path, "hierarchical_memory_limit"), 262144) << path;
-    for (const char* name : {"cache", "rss", "shmem", "mapped_file", "pgpgin", "pgpgout", "pgfault", "inactive_anon", "inactive_file"}) {
+    for (const char* name : {"cache", "rss", "shmem", "mapped_file", "pgpgin", "pgpgout", "pgfault",
+                             "inactive_anon", "inactive_file"}) {
       EXPECT_LE(d.V1(path, name), d.V1(path, std::string("total_") + name)) << path << " " << name;
     }
     EXPECT_LE(d.V1(path, "total_rss") + d.V1(path, "total_cache"), 262144);

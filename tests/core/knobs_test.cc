@@ -18,7 +18,8 @@ bool Refused(std::string_view knob, std::string_view value) {
 }
 
 TEST(KnobsTest, AmountsTakeMaxAndSuffixesAndAreRoundedDownToPages) {
-  for (const char* knob : {"memory.min", "memory.low", "memory.high", "memory.max", "memory.swap.high", "memory.swap.max"}) {
+  for (const char* knob :
+       {"memory.min", "memory.low", "memory.high", "memory.max", "memory.swap.high", "memory.swap.max"}) {
     EXPECT_EQ(Checked(knob, "max"), "max");
     EXPECT_EQ(Checked(knob, "0"), "0");
     EXPECT_EQ(Checked(knob, "4095"), "0");
@@ -33,8 +34,8 @@ TEST(KnobsTest, AmountsTakeMaxAndSuffixesAndAreRoundedDownToPages) {
 }
 
 TEST(KnobsTest, WhatCannotBeHeldIsRefused) {
-  for (const char* value : {"", " 1", "-1", "+1", "1 ", "1KB", "1Q", "0x10", "1.5G", "maximum", "18446744073709551616",
-                            "16E", "9223372036854775808", "99999999999999999999G"}) {
+  for (const char* value : {"", " 1", "-1", "+1", "1 ", "1KB", "1Q", "0x10", "1.5G", "maximum",
+                            "18446744073709551616", "16E", "9223372036854775808", "99999999999999999999G"}) {
     EXPECT_TRUE(Refused("memory.max", value)) << value;
   }
 }

@@ -10,7 +10,8 @@ namespace {
 std::vector<FolioId> Order(FolioArena& arena, Lruvec& lruvec, LruList which) {
   std::vector<FolioId> ids;
   Locked lock(lruvec.lock);
-  for (FolioId id = lruvec.lists[static_cast<size_t>(which)].head; id != FolioId::kNone; id = arena.Get(id).next) {
+  for (FolioId id = lruvec.lists[static_cast<size_t>(which)].head; id != FolioId::kNone;
+       id = arena.Get(id).next) {
     ids.push_back(id);
   }
   return ids;

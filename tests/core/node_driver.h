@@ -24,7 +24,9 @@ inline NodeConfig SmallNode(uint32_t cpus = 1) {
 class NodeDriver : public EventLog {
  public:
   explicit NodeDriver(const NodeConfig& config = SmallNode())
-      : EventLog(config.page_size == 4096 ? 12 : 16), node_(*Node::Create(config)), stream_(node_->OpenStream("test")),
+      : EventLog(config.page_size == 4096 ? 12 : 16),
+        node_(*Node::Create(config)),
+        stream_(node_->OpenStream("test")),
         page_size_(config.page_size) {}
 
   Node& node() { return *node_; }
@@ -72,11 +74,21 @@ class NodeDriver : public EventLog {
   }
 
   // Of memory.stat (v2) in pages or counts, or a line of v1's by name.
-  int64_t Stat(const std::string& path, std::string_view name) { return Line(Reading(path, false, false), name); }
-  int64_t Local(const std::string& path, std::string_view name) { return Line(Reading(path, true, false), name); }
-  int64_t V1(const std::string& path, std::string_view name) { return Line(Reading(path, false, true), name); }
-  int64_t Event(const std::string& path, std::string_view name) { return EventOf(Reading(path, false, false), name); }
-  int64_t LocalEvent(const std::string& path, std::string_view name) { return EventOf(Reading(path, true, false), name); }
+  int64_t Stat(const std::string& path, std::string_view name) {
+    return Line(Reading(path, false, false), name);
+  }
+  int64_t Local(const std::string& path, std::string_view name) {
+    return Line(Reading(path, true, false), name);
+  }
+  int64_t V1(const std::string& path, std::string_view name) {
+    return Line(Reading(path, false, true), name);
+  }
+  int64_t Event(const std::string& path, std::string_view name) {
+    return EventOf(Reading(path, false, false), name);
+  }
+  int64_t LocalEvent(const std::string& path, std::string_view name) {
+    return EventOf(Reading(path, true, false), name);
+  }
   int64_t CurrentPages(const std::string& path) {
     return static_cast<int64_t>(Reading(path, false, false).current_bytes.value_or(0) / page_size_);
   }
@@ -112,7 +124,8 @@ class NodeDriver : public EventLog {
   }
   static bool InBytes(std::string_view name) {
     if (name.starts_with("total_")) name.remove_prefix(6);
-    return !name.starts_with("pg") && !name.starts_with("workingset") && !name.starts_with("thp") && !name.starts_with("sw");
+    return !name.starts_with("pg") && !name.starts_with("workingset") && !name.starts_with("thp") &&
+           !name.starts_with("sw");
   }
 
   std::unique_ptr<Node> node_;

@@ -47,7 +47,8 @@ TEST(NodeTest, ErrorsOfCgroupCallsNameThePath) {
   EXPECT_TRUE(Is(node.ReadCgroup("/x", false, false).status(), absl::StatusCode::kNotFound, "/x"));
   EXPECT_TRUE(Is(node.ListCgroups("/x", "", 5).status(), absl::StatusCode::kNotFound, "/x"));
   EXPECT_TRUE(Is(node.SetKnobs("/x", {}), absl::StatusCode::kNotFound, "/x"));
-  EXPECT_TRUE(Is(node.SetKnobs("/", {{"memory.max", "1"}}), absl::StatusCode::kFailedPrecondition, "memory.max"));
+  EXPECT_TRUE(
+      Is(node.SetKnobs("/", {{"memory.max", "1"}}), absl::StatusCode::kFailedPrecondition, "memory.max"));
   EXPECT_TRUE(Is(node.GetCgroup("x").status(), absl::StatusCode::kInvalidArgument, "x"));
 }
 
@@ -129,7 +130,9 @@ TEST(NodeTest, StreamsDoNotShareHandles) {
   log.DefinePath(1, "/b");
   log.CgroupCreate(1);
   BatchResult result;
-  ASSERT_TRUE(ApplySteps(d.node(), d.node().OpenStream("other"), log.steps(), 0, log.steps().size(), 10, &result).ok());
+  ASSERT_TRUE(
+      ApplySteps(d.node(), d.node().OpenStream("other"), log.steps(), 0, log.steps().size(), 10, &result)
+          .ok());
   EXPECT_TRUE(d.node().GetCgroup("/a").ok());
   EXPECT_TRUE(d.node().GetCgroup("/b").ok());
 }

@@ -10,7 +10,8 @@
 namespace memcgd::core {
 namespace {
 
-// Something of everything: dying groups, tombstones, shadows, stock, batches, hints, arguments of an exec under way.
+// Something of everything: dying groups, tombstones, shadows, stock, batches, hints, arguments of an exec
+// under way.
 void Fill(NodeDriver& d) {
   for (const char* path : {"/a/b", "/c", "/dies"}) d.Group(path);
   d.SetKnob(d.Path("/a"), "memory.max", "1G");
@@ -86,7 +87,9 @@ TEST(SnapshotTest, ALoadedNodeGoesOnAsTheSavedOneWould) {
   EventLog more = More();
   BatchResult here, there;
   ASSERT_TRUE(ApplySteps(d.node(), d.stream(), more.steps(), 0, more.steps().size(), 8192, &here).ok());
-  ASSERT_TRUE(ApplySteps(*loaded, loaded->OpenStream("test"), more.steps(), 0, more.steps().size(), 8192, &there).ok());
+  ASSERT_TRUE(
+      ApplySteps(*loaded, loaded->OpenStream("test"), more.steps(), 0, more.steps().size(), 8192, &there)
+          .ok());
   EXPECT_EQ(here.outcomes, there.outcomes);
   ASSERT_EQ(there.marks.size(), 1u);
   ASSERT_EQ(here.marks[0].cgroups.size(), there.marks[0].cgroups.size());
@@ -131,7 +134,8 @@ TEST(SnapshotTest, EveryDamagedByteIsRefused) {
 
 TEST(SnapshotTest, WhatIsNoSnapshotIsInvalidAndACutOneIsLost) {
   EXPECT_EQ(Node::Load("").status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(Node::Load("a text that is no snapshot at all").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Node::Load("a text that is no snapshot at all").status().code(),
+            absl::StatusCode::kInvalidArgument);
   NodeDriver d;
   std::string saved = d.node().Save();
   EXPECT_EQ(Node::Load(saved.substr(0, saved.size() - 1)).status().code(), absl::StatusCode::kDataLoss);

@@ -20,8 +20,9 @@ TEST(StatReaderTest, V2HasTheKernelsLinesInTheKernelsOrder) {
   NodeDriver d;
   std::vector<std::string> names = Names(d.Reading("/", false, false));
   std::vector<std::string> first(names.begin(), names.begin() + 12);
-  EXPECT_EQ(first, (std::vector<std::string>{"anon", "file", "kernel", "kernel_stack", "pagetables", "sec_pagetables", "percpu",
-                                             "sock", "vmalloc", "shmem", "zswap", "zswapped"}));
+  EXPECT_EQ(first, (std::vector<std::string>{"anon", "file", "kernel", "kernel_stack", "pagetables",
+                                             "sec_pagetables", "percpu", "sock", "vmalloc", "shmem", "zswap",
+                                             "zswapped"}));
   EXPECT_EQ(names.back(), "thp_swpout_fallback");
   EXPECT_EQ(names.size(), MemoryStatNames().size());
 }

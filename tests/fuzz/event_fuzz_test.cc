@@ -1,5 +1,5 @@
-// Seeded bytes as events: whatever comes, a batch is either refused whole, naming the event, or applied; nothing
-// crashes and no count is lost.
+// Seeded bytes as events: whatever comes, a batch is either refused whole, naming the event, or applied;
+// nothing crashes and no count is lost.
 //
 // MEMCGD_SEED=<n> makes other bytes, MEMCGD_FUZZ_BATCHES=<n> more of them.
 #include <gtest/gtest.h>
@@ -65,13 +65,19 @@ class Fuzzer {
     return uint64_t{0x7f0000000000} + uint64_t{Below(700)} * page_size_ + (Rarely() ? Below(page_size_) : 0);
   }
   uint64_t Length() { return Rarely() ? Bits() >> Below(64) : uint64_t{Below(64)} * page_size_; }
-  uint32_t File() { return Rarely() ? static_cast<uint32_t>(Bits()) & kMaxHandle : (files == 1 ? 1 : 1 + Below(files - 1)); }
+  uint32_t File() {
+    return Rarely() ? static_cast<uint32_t>(Bits()) & kMaxHandle : (files == 1 ? 1 : 1 + Below(files - 1));
+  }
   uint32_t Path() { return Rarely() ? Below(1000) : (paths == 1 ? 1 : 1 + Below(paths - 1)); }
   uint32_t Name() { return Rarely() ? Below(1000) : Below(names); }
-  uint64_t Index() { return Rarely() ? static_cast<uint32_t>(Bits()) | (Below(2) == 0 ? 0xffff0000u : 0) : Below(200); }
+  uint64_t Index() {
+    return Rarely() ? static_cast<uint32_t>(Bits()) | (Below(2) == 0 ? 0xffff0000u : 0) : Below(200);
+  }
   uint64_t Count() { return Rarely() ? Bits() | (uint64_t{1} << 30) : 1 + Below(40); }
   uint32_t Order() { return Rarely() ? Below(64) : (Below(4) == 0 ? Below(11) : 0); }
-  uint32_t Pick(std::initializer_list<uint32_t> values) { return values.begin()[Below(static_cast<uint32_t>(values.size()))]; }
+  uint32_t Pick(std::initializer_list<uint32_t> values) {
+    return values.begin()[Below(static_cast<uint32_t>(values.size()))];
+  }
 
   Event Frequent() {
     if (Below(500) == 0) return {Bits(), Bits()};
@@ -89,18 +95,21 @@ class Fuzzer {
       case EventKind::kMmapAnon:
       case EventKind::kMunmap:
       case EventKind::kDontNeed:
-        event.body = Event::RangeBody((Address() & kMaxAddress) / page_size_, Rarely() ? Bits() & 0x7ffff : 1 + Below(40));
+        event.body = Event::RangeBody((Address() & kMaxAddress) / page_size_,
+                                      Rarely() ? Bits() & 0x7ffff : 1 + Below(40));
         break;
       default:
-        event.body = Event::FileBody(File(), static_cast<uint32_t>(Index()),
-                                     kind == EventKind::kFileAdd || kind == EventKind::kFileDelete ? Order() : Below(256));
+        event.body = Event::FileBody(
+            File(), static_cast<uint32_t>(Index()),
+            kind == EventKind::kFileAdd || kind == EventKind::kFileDelete ? Order() : Below(256));
     }
     return event;
   }
 
   wide::Mmap Map() {
-    uint32_t flags = Pick({kMapPrivate, kMapShared, kMapPrivate | kMapAnonymous, kMapShared | kMapAnonymous}) |
-                     (Below(4) == 0 ? static_cast<uint32_t>(Bits()) & ~kMapTypeMask : 0);
+    uint32_t flags =
+        Pick({kMapPrivate, kMapShared, kMapPrivate | kMapAnonymous, kMapShared | kMapAnonymous}) |
+        (Below(4) == 0 ? static_cast<uint32_t>(Bits()) & ~kMapTypeMask : 0);
     if (Rarely()) flags = static_cast<uint32_t>(Bits());
     return {Address(), Length(), Below(8), flags, Below(2) == 0 ? 0 : File(), Index() * page_size_};
   }
@@ -118,37 +127,76 @@ class Fuzzer {
   WideBody Body() {
     switch (Below(32)) {
       case 0:
-        if (paths < 12) return wide::DefinePath{paths, Rarely() ? "/" : "/g" + std::to_string(Below(3)) + (Below(2) == 0 ? "/h" : "")};
+        if (paths < 12)
+          return wide::DefinePath{
+              paths, Rarely() ? "/" : "/g" + std::to_string(Below(3)) + (Below(2) == 0 ? "/h" : "")};
         return wide::DefinePath{paths + Rarely(), Rarely() ? "/a//b" : "/x"};
-      case 1: return wide::DefineFile{files < 10 || Rarely() ? files : 0, Rarely() ? ~0u : 0x800001, Below(8), Below(3) == 0};
-      case 2: return wide::DefineName{names < 5 ? names : 0, std::string(Rarely() ? 5000 : 8, 'n')};
-      case 3: return wide::Mark{Bits()};
-      case 4: case 5: return Map();
-      case 6: return wide::Munmap{Address(), Length()};
-      case 7: return wide::Brk{Address()};
-      case 8: case 9: return wide::Mremap{Address(), Length(), Address(), Length(), Below(8)};
-      case 10: return wide::Mprotect{Address(), Length(), Below(8)};
-      case 11: case 12:
-        return wide::Madvise{Address(), Length(), Rarely() ? static_cast<uint32_t>(Bits()) : Pick({4, 8, 9, 22, 23, 24, 102})};
-      case 13: return Below(8) == 0 ? wide::Mlock{0, 0, Below(2) == 0} : wide::Mlock{Address(), Length(), Below(2) == 0};
-      case 14: return Below(8) == 0 ? wide::Munlock{0, 0} : wide::Munlock{Address(), Length()};
-      case 15: case 16: return wide::Clone{Tid(), Below(3) == 0, Below(3) == 0};
-      case 17: return wide::Exec{Name()};
-      case 18: return wide::ExecArguments{Rarely() ? static_cast<uint32_t>(Bits()) | (1u << 20) : Below(40)};
-      case 19: case 20: return wide::Exit{Below(2) == 0};
-      case 21: return wide::ExitMmap{};
-      case 22: return wide::Comm{Name()};
-      case 23: return wide::FileRange{static_cast<EventKind>(Below(18)), File(), Index(), Count(), Order()};
-      case 24: return wide::CgroupCreate{Path()};
-      case 25: return Below(2) == 0 ? WideBody(wide::CgroupRemove{Path()}) : WideBody(wide::CgroupAttach{Path(), Tid()});
-      case 26: return wide::SetKnob{Path(), Pick({0, 1}) ? "memory.max" : "memory.none", std::to_string(Below(1u << 24))};
-      case 27: return wide::SetOvercommit{static_cast<OvercommitPolicy>(Below(3)), Below(200), Rarely() ? Bits() : 0};
-      case 28: return Below(2) == 0 ? WideBody(wide::ReclaimBegin{}) : WideBody(wide::ReclaimEnd{Bits()});
-      case 29: return wide::MarkVictim{Tid()};
-      case 30: return Below(2) == 0 ? WideBody(wide::BaselineProcess{Tid(), Below(2) * Path(), Name()}) : WideBody(wide::BaselineArea{Map()});
+      case 1:
+        return wide::DefineFile{files < 10 || Rarely() ? files : 0, Rarely() ? ~0u : 0x800001, Below(8),
+                                Below(3) == 0};
+      case 2:
+        return wide::DefineName{names < 5 ? names : 0, std::string(Rarely() ? 5000 : 8, 'n')};
+      case 3:
+        return wide::Mark{Bits()};
+      case 4:
+      case 5:
+        return Map();
+      case 6:
+        return wide::Munmap{Address(), Length()};
+      case 7:
+        return wide::Brk{Address()};
+      case 8:
+      case 9:
+        return wide::Mremap{Address(), Length(), Address(), Length(), Below(8)};
+      case 10:
+        return wide::Mprotect{Address(), Length(), Below(8)};
+      case 11:
+      case 12:
+        return wide::Madvise{Address(), Length(),
+                             Rarely() ? static_cast<uint32_t>(Bits()) : Pick({4, 8, 9, 22, 23, 24, 102})};
+      case 13:
+        return Below(8) == 0 ? wide::Mlock{0, 0, Below(2) == 0}
+                             : wide::Mlock{Address(), Length(), Below(2) == 0};
+      case 14:
+        return Below(8) == 0 ? wide::Munlock{0, 0} : wide::Munlock{Address(), Length()};
+      case 15:
+      case 16:
+        return wide::Clone{Tid(), Below(3) == 0, Below(3) == 0};
+      case 17:
+        return wide::Exec{Name()};
+      case 18:
+        return wide::ExecArguments{Rarely() ? static_cast<uint32_t>(Bits()) | (1u << 20) : Below(40)};
+      case 19:
+      case 20:
+        return wide::Exit{Below(2) == 0};
+      case 21:
+        return wide::ExitMmap{};
+      case 22:
+        return wide::Comm{Name()};
+      case 23:
+        return wide::FileRange{static_cast<EventKind>(Below(18)), File(), Index(), Count(), Order()};
+      case 24:
+        return wide::CgroupCreate{Path()};
+      case 25:
+        return Below(2) == 0 ? WideBody(wide::CgroupRemove{Path()})
+                             : WideBody(wide::CgroupAttach{Path(), Tid()});
+      case 26:
+        return wide::SetKnob{Path(), Pick({0, 1}) ? "memory.max" : "memory.none",
+                             std::to_string(Below(1u << 24))};
+      case 27:
+        return wide::SetOvercommit{static_cast<OvercommitPolicy>(Below(3)), Below(200),
+                                   Rarely() ? Bits() : 0};
+      case 28:
+        return Below(2) == 0 ? WideBody(wide::ReclaimBegin{}) : WideBody(wide::ReclaimEnd{Bits()});
+      case 29:
+        return wide::MarkVictim{Tid()};
+      case 30:
+        return Below(2) == 0 ? WideBody(wide::BaselineProcess{Tid(), Below(2) * Path(), Name()})
+                             : WideBody(wide::BaselineArea{Map()});
       default:
         if (Below(2) == 0) return wide::BaselinePresent{Address(), Count(), Below(2) == 0};
-        return wide::BaselineCached{File(), Index(), Count(), Below(2) * Path(), Below(2) == 0, Below(2) == 0};
+        return wide::BaselineCached{File(),        Index(),      Count(), Below(2) * Path(),
+                                    Below(2) == 0, Below(2) == 0};
     }
   }
 
@@ -180,7 +228,8 @@ void Fuzz(uint32_t page_size, uint64_t batches) {
       EXPECT_LE(result.notables.size(), BatchResult::kMaxNotables);
     } else {
       ASSERT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-      bool names_event = status.message().substr(0, 6) == "event " || status.message().substr(0, 11) == "side event ";
+      bool names_event =
+          status.message().substr(0, 6) == "event " || status.message().substr(0, 11) == "side event ";
       ASSERT_TRUE(names_event) << status;
       ASSERT_EQ(result.wide_events, 0u);
     }

@@ -193,7 +193,8 @@ void Model::Clone(uint32_t parent_tid, const wide::Clone& clone) {
           to.entries[page] = entry;
           continue;
         }
-        if (!entry.folio->anon()) {  // a file's page can be faulted again, unless the area has pages of its own
+        if (!entry.folio
+                 ->anon()) {  // a file's page can be faulted again, unless the area has pages of its own
           if (!entry.folio->cached) continue;
           Area* area = FindArea(from, page);
           if (area == nullptr || !area->had_anon) continue;
@@ -266,7 +267,8 @@ void Model::EndNamelessFiles() {
 
 bool Model::Accountable(const Area& area) const {
   bool no_reserve = (area.flags & core::kMapNoReserve) != 0 && policy_ != core::OvercommitPolicy::kNever;
-  return !area.shared() && (area.prot & core::kProtWrite) != 0 && !no_reserve && (area.flags & core::kMapHugetlb) == 0;
+  return !area.shared() && (area.prot & core::kProtWrite) != 0 && !no_reserve &&
+         (area.flags & core::kMapHugetlb) == 0;
 }
 
 void Model::Mmap(Mm& mm, uint64_t first, uint64_t end, uint32_t prot, uint32_t flags, File* file,
@@ -298,7 +300,8 @@ void Model::Brk(Mm& mm, uint64_t to) {
   if (to < from) {
     Unmap(mm, to, from);
   } else {
-    Mmap(mm, from, to, core::kProtRead | core::kProtWrite, core::kMapPrivate | core::kMapAnonymous, nullptr, 0);
+    Mmap(mm, from, to, core::kProtRead | core::kProtWrite, core::kMapPrivate | core::kMapAnonymous, nullptr,
+         0);
   }
 }
 
@@ -570,7 +573,8 @@ void Model::AddFolio(File* file, uint64_t index, uint32_t order, Group* group) {
   group->happened.pgpgin += static_cast<int64_t>(pages);
 }
 
-// Every folio that holds a page of the range goes whole.  A page that is not there is known to be absent from now on.
+// Every folio that holds a page of the range goes whole.  A page that is not there is known to be absent from
+// now on.
 void Model::FileDelete(File* file, uint64_t index, uint32_t order) {
   for (uint64_t i = index; i < index + (uint64_t{1} << order); ++i) {
     file->absent.insert(i);
@@ -637,7 +641,8 @@ void Model::Apply(const core::Event& event) {
     case EventKind::kDontNeed:
       return Zap(MmOf(tid), page, end);
     case EventKind::kBrk:
-      return Brk(MmOf(tid), (event.address() + (uint64_t{1} << config_.page_shift) - 1) >> config_.page_shift);
+      return Brk(MmOf(tid),
+                 (event.address() + (uint64_t{1} << config_.page_shift) - 1) >> config_.page_shift);
     case EventKind::kAccess:
       ThreadOf(tid);
       return;
@@ -717,7 +722,8 @@ void Model::Apply(const core::WideEvent& event) {
     for (uint64_t index = range->index; range->op == EventKind::kFileDelete && index < end; index += step) {
       FileDelete(of, index, range->order);
     }
-    for (uint64_t i = 0; range->op == EventKind::kFileDirty && i < range->count; ++i) Dirty(of, range->index + i);
+    for (uint64_t i = 0; range->op == EventKind::kFileDirty && i < range->count; ++i)
+      Dirty(of, range->index + i);
     if (range->op == EventKind::kFileRead) FileRead(of, range->index, range->index + range->count - 1);
   } else if (auto* create = std::get_if<wide::CgroupCreate>(&event.body)) {
     const std::string& path = paths_[create->path];
@@ -766,7 +772,8 @@ void Model::Apply(const core::WideEvent& event) {
       for (uint64_t at = in->first; at < in->end && in->file != nullptr; ++at) {
         uint64_t index = in->file_index + (at - in->first);
         auto cached = in->file->pages.find(index);
-        if (cached != in->file->pages.end() && !Present(mm, at)) Map(mm, at, cached->second, index - cached->second->index, false);
+        if (cached != in->file->pages.end() && !Present(mm, at))
+          Map(mm, at, cached->second, index - cached->second->index, false);
       }
     }
   } else if (auto* cached = std::get_if<wide::BaselineCached>(&event.body)) {
@@ -778,7 +785,8 @@ void Model::Apply(const core::WideEvent& event) {
       if (cached->dirty) Dirty(of, index);
     }
   } else if (std::holds_alternative<wide::ReclaimBegin>(event.body) ||
-             std::holds_alternative<wide::ReclaimEnd>(event.body) || std::holds_alternative<wide::Comm>(event.body)) {
+             std::holds_alternative<wide::ReclaimEnd>(event.body) ||
+             std::holds_alternative<wide::Comm>(event.body)) {
     ThreadOf(tid);
   }
 }

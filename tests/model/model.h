@@ -1,10 +1,10 @@
 // A naive model of a node: maps, one thread, no batches, no stock, nothing incremental that a sum can say.
 //
-// Written from docs and kernel rules, to be obviously right: every count of pages is taken by going over the pages,
-// every count of committed pages by going over the areas.  Only counts of things that happened (faults, pages in and
-// out) are kept as they happen.  What it leaves out: LRU lists, refaults, limits, refusals, the heuristics for areas
-// that no event told of (special mappings, the stack, stand-ins of tmpfs files without
-// a name).
+// Written from docs and kernel rules, to be obviously right: every count of pages is taken by going over the
+// pages, every count of committed pages by going over the areas.  Only counts of things that happened
+// (faults, pages in and out) are kept as they happen.  What it leaves out: LRU lists, refaults, limits,
+// refusals, the heuristics for areas that no event told of (special mappings, the stack, stand-ins of tmpfs
+// files without a name).
 #ifndef MEMCGD_TESTS_MODEL_MODEL_H_
 #define MEMCGD_TESTS_MODEL_MODEL_H_
 
@@ -23,7 +23,7 @@ namespace memcgd::model {
 struct Stats {
   int64_t anon = 0, file = 0, shmem = 0, file_mapped = 0, file_dirty = 0;  // pages
   int64_t pgfault = 0, pgmajfault = 0, pgpgin = 0, pgpgout = 0;            // counts
-  int64_t charged = 0;                                                      // pages
+  int64_t charged = 0;                                                     // pages
 
   Stats& operator+=(const Stats& other);
 };
@@ -156,9 +156,11 @@ class Model {
   void Zap(Mm& mm, uint64_t first, uint64_t end);
   void EndNamelessFiles();
   bool Accountable(const Area& area) const;
-  void Mmap(Mm& mm, uint64_t first, uint64_t end, uint32_t prot, uint32_t flags, File* file, uint64_t file_index);
+  void Mmap(Mm& mm, uint64_t first, uint64_t end, uint32_t prot, uint32_t flags, File* file,
+            uint64_t file_index);
   void Brk(Mm& mm, uint64_t to);
-  void Mremap(Mm& mm, uint64_t old_first, uint64_t old_end, uint64_t new_first, uint64_t new_end, uint32_t flags);
+  void Mremap(Mm& mm, uint64_t old_first, uint64_t old_end, uint64_t new_first, uint64_t new_end,
+              uint32_t flags);
   void Mprotect(Mm& mm, uint64_t first, uint64_t end, uint32_t prot);
   void Madvise(Mm& mm, uint64_t first, uint64_t end, uint32_t advice);
   void Clone(uint32_t parent_tid, const core::wide::Clone& clone);

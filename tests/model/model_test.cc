@@ -1,8 +1,8 @@
-// Seeded random events, sensible and hostile, go to the naive model and to the real node; every statistic of every
-// cgroup is equal at every mark, however the events are cut into batches, and over a save and load.
+// Seeded random events, sensible and hostile, go to the naive model and to the real node; every statistic of
+// every cgroup is equal at every mark, however the events are cut into batches, and over a save and load.
 //
-// A failure prints its seed; MEMCGD_SEED=<seed> runs that one alone, MEMCGD_SEEDS=<n> as many.  MEMCGD_MARKS=1 asks
-// for a mark after every event, so that the first failure names the event that did it.
+// A failure prints its seed; MEMCGD_SEED=<seed> runs that one alone, MEMCGD_SEEDS=<n> as many. MEMCGD_MARKS=1
+// asks for a mark after every event, so that the first failure names the event that did it.
 #include "tests/model/model.h"
 
 #include <gtest/gtest.h>
@@ -36,8 +36,10 @@ struct Expectation {
 // A random sequence of events and what the model says at its marks.
 class Sequence {
  public:
-  explicit Sequence(uint64_t seed) : random_(seed), config_(MakeConfig()), log_(Shift()), model_(ModelConfig()) {
-    for (size_t i = 0; i < kPaths.size(); ++i) Do([&] { log_.DefinePath(static_cast<uint32_t>(i) + 1, kPaths[i]); });
+  explicit Sequence(uint64_t seed)
+      : random_(seed), config_(MakeConfig()), log_(Shift()), model_(ModelConfig()) {
+    for (size_t i = 0; i < kPaths.size(); ++i)
+      Do([&] { log_.DefinePath(static_cast<uint32_t>(i) + 1, kPaths[i]); });
     for (uint32_t i = 1; i <= kFiles; ++i) Do([&] { log_.DefineFile(i, 0x800001, i, i > kFiles - 2); });
     for (uint32_t i = 1; i <= 3; ++i) Do([&] { log_.CgroupCreate(i); });
     while (log_.steps().size() - expected_.size() < kEventsPerSeed) {
@@ -143,23 +145,44 @@ class Sequence {
   void Sensible() {
     uint32_t tid = LiveThread();
     switch (Below(20)) {
-      case 0: case 1: case 2: case 3: case 4: return Touch(tid);
-      case 5: return NewProcess(tid);
-      case 6: return EndThread(tid);
-      case 7: case 8: return NewArea(tid);
-      case 9: case 10: return ChangeArea(tid);
-      case 11: case 12: case 13: return MapFileFault(tid);
-      case 14: return log_.FileAdd(Below(4) == 0 ? 0 : tid, AnyFile(), AnyIndex(), AnyOrder());
-      case 15: return log_.FileDelete(Below(4) == 0 ? 0 : tid, AnyFile(), AnyIndex(), AnyOrder());
-      case 16: return Below(2) == 0 ? log_.FileDirty(tid, AnyFile(), AnyIndex()) : log_.Readahead(tid, AnyFile(), AnyIndex());
-      case 17: return log_.FileRead(tid, AnyFile(), AnyIndex(), 1 + Below(8));
-      case 18: return Below(2) == 0 ? Cgroups(tid) : Baselines(tid);
-      default: return Below(3) == 0 ? Policy() : Reclaim(tid);
+      case 0:
+      case 1:
+      case 2:
+      case 3:
+      case 4:
+        return Touch(tid);
+      case 5:
+        return NewProcess(tid);
+      case 6:
+        return EndThread(tid);
+      case 7:
+      case 8:
+        return NewArea(tid);
+      case 9:
+      case 10:
+        return ChangeArea(tid);
+      case 11:
+      case 12:
+      case 13:
+        return MapFileFault(tid);
+      case 14:
+        return log_.FileAdd(Below(4) == 0 ? 0 : tid, AnyFile(), AnyIndex(), AnyOrder());
+      case 15:
+        return log_.FileDelete(Below(4) == 0 ? 0 : tid, AnyFile(), AnyIndex(), AnyOrder());
+      case 16:
+        return Below(2) == 0 ? log_.FileDirty(tid, AnyFile(), AnyIndex())
+                             : log_.Readahead(tid, AnyFile(), AnyIndex());
+      case 17:
+        return log_.FileRead(tid, AnyFile(), AnyIndex(), 1 + Below(8));
+      case 18:
+        return Below(2) == 0 ? Cgroups(tid) : Baselines(tid);
+      default:
+        return Below(3) == 0 ? Policy() : Reclaim(tid);
     }
   }
 
-  // The page of a touch lies in an area, or its thread waits for no page of a file (where no area tells, the node
-  // goes by heuristics, which the model leaves out).
+  // The page of a touch lies in an area, or its thread waits for no page of a file (where no area tells, the
+  // node goes by heuristics, which the model leaves out).
   bool Guessed(uint32_t tid, uint64_t page) {
     const model::Thread* thread = model_.Alive(tid);
     return thread != nullptr && thread->map_file != nullptr && AreaAt(tid, page) == nullptr;
@@ -167,7 +190,8 @@ class Sequence {
   void Touch(uint32_t tid) {
     const model::Area* area = AnyArea(tid);
     uint64_t page = AnyPage();
-    if (area != nullptr && Below(8) > 0) page = area->first + Below(static_cast<uint32_t>(area->end - area->first));
+    if (area != nullptr && Below(8) > 0)
+      page = area->first + Below(static_cast<uint32_t>(area->end - area->first));
     if (Guessed(tid, page)) return;
     Fault(tid, page);
   }
@@ -180,19 +204,27 @@ class Sequence {
     uint32_t child = AnyThread();
     if (child == tid) return;
     switch (Below(5)) {
-      case 0: return log_.CloneThread(tid, child);
-      case 1: return log_.Vfork(tid, child);
-      case 2: return log_.Exec(tid, 1 + Below(3));
-      case 3: return log_.Wide(tid, wide::Exec{0});
-      default: return log_.Fork(tid, child);
+      case 0:
+        return log_.CloneThread(tid, child);
+      case 1:
+        return log_.Vfork(tid, child);
+      case 2:
+        return log_.Exec(tid, 1 + Below(3));
+      case 3:
+        return log_.Wide(tid, wide::Exec{0});
+      default:
+        return log_.Fork(tid, child);
     }
   }
   void EndThread(uint32_t tid) {
     if (LiveThreads().size() < 6 && Below(3) > 0) return;
     switch (Below(3)) {
-      case 0: return log_.Exit(tid);
-      case 1: return log_.ExitThread(tid);
-      default: return log_.Wide(tid, wide::Exit{true});
+      case 0:
+        return log_.Exit(tid);
+      case 1:
+        return log_.ExitThread(tid);
+      default:
+        return log_.Wide(tid, wide::Exit{true});
     }
   }
 
@@ -215,16 +247,27 @@ class Sequence {
     uint64_t page = area->first + Below(static_cast<uint32_t>(size));
     uint64_t pages = 1 + Below(static_cast<uint32_t>(area->end - page));
     switch (Below(10)) {
-      case 0: return log_.Munmap(tid, page, pages);
-      case 1: return log_.DontNeed(tid, page, pages);
-      case 2: return log_.Mprotect(tid, page, pages, Below(2) == 0 ? kProtRead : kProtRead | kProtWrite);
-      case 3: return log_.Mlock(tid, page, pages, Below(3) == 0);
-      case 4: return log_.Munlock(tid, page, pages);
-      case 5: return log_.Madvise(tid, page, pages, OneOf(std::vector<uint32_t>{kMadvFree, kMadvRemove, kMadvDontNeed}));
-      case 6: return log_.Madvise(tid, page, pages, Below(2) == 0 ? kMadvPopulateRead : kMadvPopulateWrite);
-      case 7: return log_.Mremap(tid, page, pages, page, 1 + Below(20));
-      case 8: return log_.Mremap(tid, page, pages, AnyPage() + 2048, 1 + Below(20));
-      default: return log_.Mremap(tid, page, pages, AnyPage() + 2048, pages, kMremapDontUnmap);
+      case 0:
+        return log_.Munmap(tid, page, pages);
+      case 1:
+        return log_.DontNeed(tid, page, pages);
+      case 2:
+        return log_.Mprotect(tid, page, pages, Below(2) == 0 ? kProtRead : kProtRead | kProtWrite);
+      case 3:
+        return log_.Mlock(tid, page, pages, Below(3) == 0);
+      case 4:
+        return log_.Munlock(tid, page, pages);
+      case 5:
+        return log_.Madvise(tid, page, pages,
+                            OneOf(std::vector<uint32_t>{kMadvFree, kMadvRemove, kMadvDontNeed}));
+      case 6:
+        return log_.Madvise(tid, page, pages, Below(2) == 0 ? kMadvPopulateRead : kMadvPopulateWrite);
+      case 7:
+        return log_.Mremap(tid, page, pages, page, 1 + Below(20));
+      case 8:
+        return log_.Mremap(tid, page, pages, AnyPage() + 2048, 1 + Below(20));
+      default:
+        return log_.Mremap(tid, page, pages, AnyPage() + 2048, pages, kMremapDontUnmap);
     }
   }
 
@@ -252,9 +295,12 @@ class Sequence {
 
   void Cgroups(uint32_t tid) {
     switch (Below(4)) {
-      case 0: return log_.CgroupCreate(AnyPath());
-      case 1: return log_.CgroupRemove(AnyPath());
-      default: return log_.Attach(AnyPath(), tid);
+      case 0:
+        return log_.CgroupCreate(AnyPath());
+      case 1:
+        return log_.CgroupRemove(AnyPath());
+      default:
+        return log_.Attach(AnyPath(), tid);
     }
   }
   void Baselines(uint32_t tid) {
@@ -262,8 +308,9 @@ class Sequence {
       case 0:
         return log_.Wide(AnyThread(), wide::BaselineProcess{AnyThread(), Below(2) == 0 ? 0 : AnyPath(), 0});
       case 1:
-        return log_.Wide(0, wide::BaselineCached{AnyFile(), AnyIndex(), 1 + Below(40), Below(2) == 0 ? 0 : AnyPath(),
-                                                 Below(2) == 0, Below(2) == 0});
+        return log_.Wide(
+            0, wide::BaselineCached{AnyFile(), AnyIndex(), 1 + Below(40), Below(2) == 0 ? 0 : AnyPath(),
+                                    Below(2) == 0, Below(2) == 0});
       default: {
         const model::Area* area = AnyArea(tid);
         if (area == nullptr) return;
@@ -272,8 +319,8 @@ class Sequence {
     }
   }
   void Policy() {
-    OvercommitPolicy policy = OneOf(std::vector<OvercommitPolicy>{OvercommitPolicy::kGuess, OvercommitPolicy::kAlways,
-                                                                  OvercommitPolicy::kNever});
+    OvercommitPolicy policy = OneOf(std::vector<OvercommitPolicy>{
+        OvercommitPolicy::kGuess, OvercommitPolicy::kAlways, OvercommitPolicy::kNever});
     log_.Wide(0, wide::SetOvercommit{policy, 0, uint64_t{1} << 40});
   }
   void Reclaim(uint32_t tid) {
@@ -286,21 +333,32 @@ class Sequence {
   void Hostile() {
     uint32_t tid = AnyThread();
     switch (Below(12)) {
-      case 0: return log_.Exit(tid);
-      case 1: return log_.ExitThread(tid);
-      case 2: return log_.Wide(tid, wide::ExitMmap{});
+      case 0:
+        return log_.Exit(tid);
+      case 1:
+        return log_.ExitThread(tid);
+      case 2:
+        return log_.Wide(tid, wide::ExitMmap{});
       case 3: {
         uint64_t page = AnyPage();
         return Guessed(tid, page) ? void() : Fault(tid, page);
       }
-      case 4: return log_.Munmap(tid, AnyPage(), 1 + Below(2000));
-      case 5: return log_.MmapAnon(tid, AnyPage(), 1 + Below(40));
-      case 6: return log_.FileFault(tid, AnyFile(), AnyIndex());
-      case 7: return log_.FileDelete(AnyThread(), AnyFile(), AnyIndex(), Below(5));
-      case 8: return log_.FileAdd(AnyThread(), AnyFile(), AnyIndex(), Below(6));
-      case 9: return tid == 15 ? void() : log_.Fork(tid, 15);
-      case 10: return log_.CgroupRemove(AnyPath());
-      default: return log_.Mprotect(tid, AnyPage(), 1 + Below(200), Below(8));
+      case 4:
+        return log_.Munmap(tid, AnyPage(), 1 + Below(2000));
+      case 5:
+        return log_.MmapAnon(tid, AnyPage(), 1 + Below(40));
+      case 6:
+        return log_.FileFault(tid, AnyFile(), AnyIndex());
+      case 7:
+        return log_.FileDelete(AnyThread(), AnyFile(), AnyIndex(), Below(5));
+      case 8:
+        return log_.FileAdd(AnyThread(), AnyFile(), AnyIndex(), Below(6));
+      case 9:
+        return tid == 15 ? void() : log_.Fork(tid, 15);
+      case 10:
+        return log_.CgroupRemove(AnyPath());
+      default:
+        return log_.Mprotect(tid, AnyPage(), 1 + Below(200), Below(8));
     }
   }
 
@@ -327,21 +385,25 @@ std::string Before(const Sequence& sequence, uint64_t mark) {
   std::string text = "after";
   const std::vector<Step>& steps = sequence.steps();
   for (size_t i = 0; i < steps.size(); ++i) {
-    const wide::Mark* found = steps[i].wide == nullptr ? nullptr : std::get_if<wide::Mark>(&steps[i].wide->body);
+    const wide::Mark* found =
+        steps[i].wide == nullptr ? nullptr : std::get_if<wide::Mark>(&steps[i].wide->body);
     if (found == nullptr || found->id != mark) continue;
     for (size_t j = i - std::min<size_t>(i, 6); j < i; ++j) {
       const Event& event = steps[j].event;
       if (const WideEvent* wide = steps[j].wide.get()) {
-        text += "\n  wide body " + std::to_string(wide->body.index()) + " of thread " + std::to_string(wide->tid);
+        text +=
+            "\n  wide body " + std::to_string(wide->body.index()) + " of thread " + std::to_string(wide->tid);
         if (auto* map = std::get_if<wide::Mmap>(&wide->body)) {
-          text += ": mmap page " + std::to_string(map->address >> 12) + " + " + std::to_string(map->length >> 12) + " prot " +
-                  std::to_string(map->prot) + " flags " + std::to_string(map->flags) + " file " + std::to_string(map->file);
+          text += ": mmap page " + std::to_string(map->address >> 12) + " + " +
+                  std::to_string(map->length >> 12) + " prot " + std::to_string(map->prot) + " flags " +
+                  std::to_string(map->flags) + " file " + std::to_string(map->file);
         }
       } else {
-        text += "\n  kind " + std::to_string(static_cast<int>(event.kind())) + " of thread " + std::to_string(event.tid()) +
-                ": body " + std::to_string(event.page_number()) + " + " + std::to_string(event.pages()) + ", address " +
-                std::to_string(event.address() >> 12) + " code " + std::to_string(event.error_code()) + ", file " + std::to_string(event.file()) + " index " + std::to_string(event.index()) +
-                " extra " + std::to_string(event.extra());
+        text += "\n  kind " + std::to_string(static_cast<int>(event.kind())) + " of thread " +
+                std::to_string(event.tid()) + ": body " + std::to_string(event.page_number()) + " + " +
+                std::to_string(event.pages()) + ", address " + std::to_string(event.address() >> 12) +
+                " code " + std::to_string(event.error_code()) + ", file " + std::to_string(event.file()) +
+                " index " + std::to_string(event.index()) + " extra " + std::to_string(event.extra());
       }
     }
   }
@@ -350,7 +412,7 @@ std::string Before(const Sequence& sequence, uint64_t mark) {
 
 void ExpectMark(const Sequence& sequence, const MarkState& mark, const Expectation& expected) {
   int64_t page_size = sequence.config().page_size;
-  
+
   EXPECT_EQ(mark.committed_as_bytes, static_cast<uint64_t>(expected.committed_pages * page_size))
       << "at mark " << mark.id << " " << Before(sequence, mark.id);
   ASSERT_EQ(mark.cgroups.size(), expected.stats.size()) << "at mark " << mark.id;
@@ -361,8 +423,8 @@ void ExpectMark(const Sequence& sequence, const MarkState& mark, const Expectati
     for (size_t i = 0; i < MemoryStatNames().size(); ++i) {
       auto line = lines.find(std::string(MemoryStatNames()[i]));
       if (line == lines.end()) continue;
-      EXPECT_EQ(cgroup.stat[i], line->second)
-          << "at mark " << mark.id << ", " << cgroup.path << " " << line->first << " " << Before(sequence, mark.id);
+      EXPECT_EQ(cgroup.stat[i], line->second) << "at mark " << mark.id << ", " << cgroup.path << " "
+                                              << line->first << " " << Before(sequence, mark.id);
     }
   }
 }
@@ -376,8 +438,9 @@ void ExpectDrained(const Sequence& sequence, Node& node) {
     ASSERT_TRUE(reading.ok()) << reading.status();
     const model::Stats& total = recursive.at(path);
     std::map<std::string, int64_t> lines = {
-        {"pgpgin", local.pgpgin},        {"total_pgpgin", total.pgpgin},   {"pgpgout", local.pgpgout},
-        {"total_pgpgout", total.pgpgout}, {"pgfault", local.pgfault},       {"total_pgfault", total.pgfault},
+        {"pgpgin", local.pgpgin},         {"total_pgpgin", total.pgpgin},
+        {"pgpgout", local.pgpgout},       {"total_pgpgout", total.pgpgout},
+        {"pgfault", local.pgfault},       {"total_pgfault", total.pgfault},
         {"pgmajfault", local.pgmajfault}, {"total_pgmajfault", total.pgmajfault}};
     size_t compared = 0;
     for (const auto& [name, value] : reading->stat) {

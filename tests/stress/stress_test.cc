@@ -1,6 +1,6 @@
-// Two and four streams on one node at once, each with processes of its own, cgroups and files in common.  Every
-// interleaving is legal; what must hold is that nothing is lost: the invariants after the join, and zero once all has
-// ended.
+// Two and four streams on one node at once, each with processes of its own, cgroups and files in common.
+// Every interleaving is legal; what must hold is that nothing is lost: the invariants after the join, and
+// zero once all has ended.
 //
 //   /              all CPUs of the node, one per stream, shared by pairs where there are four
 //   ├─ shared      every stream's processes move in and out
@@ -42,7 +42,10 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
 class Feeder {
  public:
   Feeder(Node& node, uint32_t number, uint32_t cpus, uint64_t seed)
-      : node_(node), stream_(node.OpenStream("stream" + std::to_string(number))), number_(number), cpus_(cpus),
+      : node_(node),
+        stream_(node.OpenStream("stream" + std::to_string(number))),
+        number_(number),
+        cpus_(cpus),
         random_(seed * 1000 + number) {
     log_.DefinePath(kSharedPath, "/shared");
     log_.DefinePath(kInnerPath, "/shared/inner");
@@ -84,39 +87,62 @@ class Feeder {
     uint32_t tid = Tid(Below(kProcesses));
     uint32_t file = AnyFile(), index = Below(kIndices);
     switch (Below(24)) {
-      case 0: return log_.FileAdd(tid, file, index, 0);
-      case 1: return log_.FileAdd(tid, file, index & ~7u, Below(4));
-      case 2: case 3: return log_.FileDelete(tid, file, index, 0);
+      case 0:
+        return log_.FileAdd(tid, file, index, 0);
+      case 1:
+        return log_.FileAdd(tid, file, index & ~7u, Below(4));
+      case 2:
+      case 3:
+        return log_.FileDelete(tid, file, index, 0);
       case 4: {
         log_.ReclaimBegin(tid);
         log_.FileDelete(tid, file, index, 0);
         return log_.ReclaimEnd(tid);
       }
-      case 5: return log_.FileRead(tid, file, index, 1 + Below(8));
-      case 6: return log_.FileDirty(tid, file, index);
-      case 7: case 8: case 9: {
+      case 5:
+        return log_.FileRead(tid, file, index, 1 + Below(8));
+      case 6:
+        return log_.FileDirty(tid, file, index);
+      case 7:
+      case 8:
+      case 9: {
         uint64_t page = AnyPage();
-        log_.Mmap(tid, page, 32, kProtRead | kProtWrite, Below(2) == 0 ? kMapShared : kMapPrivate, file, index);
+        log_.Mmap(tid, page, 32, kProtRead | kProtWrite, Below(2) == 0 ? kMapShared : kMapPrivate, file,
+                  index);
         log_.MapPages(tid, file, index, 16);
         log_.FileFault(tid, file, index);
         return log_.Fault(tid, page, kFaultUser | (Below(3) == 0 ? kFaultWrite : 0));
       }
-      case 10: case 11: case 12: return log_.Write(tid, AnyPage());
-      case 13: return log_.MmapAnon(tid, AnyPage(), 1 + Below(64));
-      case 14: return log_.Munmap(tid, AnyPage(), 1 + Below(64));
-      case 15: return log_.Mmap(tid, AnyPage(), 16, kProtRead | kProtWrite, kMapShared | kMapAnonymous | kMapPopulate);
-      case 16: return log_.Madvise(tid, AnyPage(), 32, Below(2) == 0 ? kMadvFree : kMadvDontNeed);
-      case 17: return Below(2) == 0 ? log_.Mlock(tid, AnyPage(), 16) : log_.Munlock(tid, AnyPage(), 256);
+      case 10:
+      case 11:
+      case 12:
+        return log_.Write(tid, AnyPage());
+      case 13:
+        return log_.MmapAnon(tid, AnyPage(), 1 + Below(64));
+      case 14:
+        return log_.Munmap(tid, AnyPage(), 1 + Below(64));
+      case 15:
+        return log_.Mmap(tid, AnyPage(), 16, kProtRead | kProtWrite,
+                         kMapShared | kMapAnonymous | kMapPopulate);
+      case 16:
+        return log_.Madvise(tid, AnyPage(), 32, Below(2) == 0 ? kMadvFree : kMadvDontNeed);
+      case 17:
+        return Below(2) == 0 ? log_.Mlock(tid, AnyPage(), 16) : log_.Munlock(tid, AnyPage(), 256);
       case 18: {
         uint32_t child = Tid(Below(kProcesses));
         if (child != tid) log_.Fork(tid, child);
         return;
       }
-      case 19: return Below(2) == 0 ? log_.Exec(tid, 2) : log_.Exit(tid);
-      case 20: return log_.Attach(1 + Below(3), tid);
-      case 21: return Below(8) > 0 ? void() : log_.CgroupCreate(1 + Below(3));
-      case 22: return Below(8) > 0 ? void() : log_.CgroupRemove(kOwnPath);
-      default: return Below(16) > 0 ? void() : log_.Mark(1);
+      case 19:
+        return Below(2) == 0 ? log_.Exec(tid, 2) : log_.Exit(tid);
+      case 20:
+        return log_.Attach(1 + Below(3), tid);
+      case 21:
+        return Below(8) > 0 ? void() : log_.CgroupCreate(1 + Below(3));
+      case 22:
+        return Below(8) > 0 ? void() : log_.CgroupRemove(kOwnPath);
+      default:
+        return Below(16) > 0 ? void() : log_.Mark(1);
     }
   }
 
@@ -165,7 +191,8 @@ void ExpectNothingLeft(Node& node) {
   for (const auto& [name, value] : root->stat) {
     if (name == "total_pgpgin") in = value;
     if (name == "total_pgpgout") out = value;
-    bool counts_events = name.find("pg") != name.npos || name.find("workingset") != name.npos || name.find("limit") != name.npos;
+    bool counts_events = name.find("pg") != name.npos || name.find("workingset") != name.npos ||
+                         name.find("limit") != name.npos;
     if (!counts_events) {
       EXPECT_EQ(value, 0) << name;
     }
@@ -175,7 +202,8 @@ void ExpectNothingLeft(Node& node) {
 }
 
 void Stress(uint32_t threads, uint32_t cpus) {
-  uint64_t rounds = FromEnvironment("MEMCGD_STRESS_ROUNDS", kRounds), seed = FromEnvironment("MEMCGD_SEED", 1);
+  uint64_t rounds = FromEnvironment("MEMCGD_STRESS_ROUNDS", kRounds),
+           seed = FromEnvironment("MEMCGD_SEED", 1);
   SCOPED_TRACE("MEMCGD_SEED=" + std::to_string(seed));
   NodeConfig config;
   config.cpus = cpus;
