@@ -410,6 +410,21 @@ Outcome BatchRun::Wide(const WideEvent&, const wide::MarkVictim& victim) {
   return Outcome::kOk;
 }
 
+Outcome BatchRun::Wide(const WideEvent& wide, const wide::MigrateFolio& migrate) {
+  Memcg* memcg = m_.tree.Find(stream_.Path(migrate.path));
+  if (memcg == nullptr)
+    return Note(absl::NotFoundError(absl::StrCat("no cgroup ", stream_.Path(migrate.path))));
+  if (migrate.file != 0) {
+    File& file = m_.files.Get(stream_.File(migrate.file));
+    Locked lock(file.mutex);
+    FolioId page = m_.cache.Find(file, migrate.index);
+    if (page == FolioId::kNone) return Outcome::kUnseenPage;
+    return m_.cache.Migrate(*slot_, m_.arena.HeadOf(page), memcg->id) ? Outcome::kOk
+                                                                      : Outcome::kCacheMismatch;
+  }
+  return node_.faults_->Migrate(*slot_, MmOf(wide.tid), migrate.address, memcg->id);
+}
+
 Outcome BatchRun::Wide(const WideEvent& wide, const wide::BaselineArea& area) {
   return node_.spaces_->Mmap(*slot_, MmOf(wide.tid), area.area, stream_.File(area.area.file));
 }
@@ -444,16 +459,7 @@ Outcome BatchRun::Wide(const WideEvent&, const wide::SetKnob& set) {
   return Note(node_.SetKnobsAtCut(stream_.Path(set.path), {{set.knob, set.value}}));
 }
 Outcome BatchRun::Wide(const WideEvent&, const wide::SetOvercommit& set) {
-  CommitAccount::Policy policy = m_.commit.policy();
-  policy.mode = set.policy;
-  if (set.kbytes != 0 || set.ratio_percent != 0) {  // setting one of the two zeroes the other
-    policy.kbytes = set.kbytes;
-    policy.ratio_percent = set.kbytes != 0 ? 0 : set.ratio_percent;
-  }
-  m_.commit.SetPolicy(policy);
-  m_.config.overcommit = policy.mode;
-  m_.config.overcommit_ratio = policy.ratio_percent;
-  m_.config.overcommit_kbytes = policy.kbytes;
+  node_.SetOvercommitAtCut(set);
   return Outcome::kOk;
 }
 

@@ -70,6 +70,7 @@ class BatchRun {
   Outcome Wide(const WideEvent& wide, const wide::ReclaimBegin&);
   Outcome Wide(const WideEvent& wide, const wide::ReclaimEnd&);
   Outcome Wide(const WideEvent& wide, const wide::MarkVictim& victim);
+  Outcome Wide(const WideEvent& wide, const wide::MigrateFolio& migrate);
   Outcome Wide(const WideEvent& wide, const wide::BaselineArea& area);
   Outcome Wide(const WideEvent& wide, const wide::BaselinePresent& present);
   // Control events: at a cut.

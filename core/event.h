@@ -202,6 +202,13 @@ struct SetOvercommit {
   uint32_t ratio_percent = 0;
   uint64_t kbytes = 0;
 };
+// A folio changes its cgroup: of the file, or (file 0) what the thread has mapped at the address.
+struct MigrateFolio {
+  uint32_t path = 0;
+  uint32_t file = 0;
+  uint64_t index = 0;
+  uint64_t address = 0;
+};
 struct ReclaimBegin {};
 struct ReclaimEnd {
   uint64_t reclaimed_pages = 0;
@@ -238,7 +245,8 @@ using WideBody =
                  wide::Clone, wide::Exec, wide::Exit, wide::ExitMmap, wide::Comm, wide::ExecArguments,
                  wide::FileRange, wide::CgroupCreate, wide::CgroupRemove, wide::CgroupAttach, wide::SetKnob,
                  wide::SetOvercommit, wide::ReclaimBegin, wide::ReclaimEnd, wide::MarkVictim,
-                 wide::BaselineProcess, wide::BaselineArea, wide::BaselinePresent, wide::BaselineCached>;
+                 wide::BaselineProcess, wide::BaselineArea, wide::BaselinePresent, wide::BaselineCached,
+                 wide::MigrateFolio>;
 
 struct WideEvent {
   uint32_t position = 0;  // frequent events of the batch that come before it

@@ -235,6 +235,18 @@ class BatchCheck {
   }
   std::string Wrong(const WideEvent&, const wide::SetKnob& set) { return WrongPath(set.path); }
   std::string Wrong(const WideEvent&, const wide::SetOvercommit&) { return ""; }
+  std::string Wrong(const WideEvent& wide, const wide::MigrateFolio& migrate) {
+    std::string wrong = WrongPath(migrate.path);
+    if (!wrong.empty()) return wrong;
+    if (migrate.file == 0) {
+      if (migrate.address > kMaxAddress) return "address passes 57 bits";
+      return WrongThread(wide.tid);
+    }
+    if (migrate.index > kMaxFileIndex) {
+      return absl::StrCat("page index ", migrate.index, " passes the last, ", kMaxFileIndex);
+    }
+    return WrongFile(migrate.file);
+  }
   std::string Wrong(const WideEvent& wide, const wide::ReclaimBegin&) { return WrongThread(wide.tid); }
   std::string Wrong(const WideEvent& wide, const wide::ReclaimEnd&) { return WrongThread(wide.tid); }
   std::string Wrong(const WideEvent&, const wide::MarkVictim& victim) {

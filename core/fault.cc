@@ -304,6 +304,16 @@ void Faults::Access(Mm& mm, uint64_t address) {
   if (pte != nullptr && *pte != 0) *pte |= kPteAccessed;
 }
 
+Outcome Faults::Migrate(CpuSlot& slot, Mm& mm, uint64_t address, MemcgId to) {
+  Locked lock(mm.mutex);
+  Pte* pte = mm.page_table.Find(address >> m_.page_shift);
+  if (pte == nullptr || Raw(PteFolio(*pte)) <= Raw(FolioId::kZeroPage)) return Outcome::kUnseenPage;
+  const Folio& folio = m_.arena.Get(PteFolio(*pte));
+  if (!folio.anon() || folio.mapcount() != 1)
+    return Outcome::kCacheMismatch;  // others' locks would be needed too
+  return m_.cache.Migrate(slot, PteFolio(*pte), to) ? Outcome::kOk : Outcome::kCacheMismatch;
+}
+
 // Stops where more pages were made than the node has RAM: the kernel would be killing by then.
 bool Faults::Populate(CpuSlot& slot, Mm& mm, PageRange range, bool write) {
   uint64_t left = m_.config.memory_bytes >> m_.page_shift;

@@ -21,6 +21,8 @@ class Faults {
   Outcome Handle(CpuSlot& slot, Mm& mm, const FaultHints& hints, uint64_t address, uint32_t error_code);
   // A touch of a mapped page that made no fault (from a sampler).
   void Access(Mm& mm, uint64_t address);
+  // The anonymous folio mapped at the address, here only, changes its cgroup.
+  Outcome Migrate(CpuSlot& slot, Mm& mm, uint64_t address, MemcgId to);
   // Whether the entry holds something; a tombstone does not, and is dropped.
   bool Present(Pte& pte, CpuSlot& slot);
   // Faults that no event told: populate, mlock.  Every page of the range that is not present.

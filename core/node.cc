@@ -238,13 +238,13 @@ absl::StatusOr<std::vector<CgroupInfo>> Node::ListCgroups(std::string_view below
   return infos;
 }
 
-absl::StatusOr<CgroupReading> Node::ReadCgroup(std::string_view path, bool local, bool v1) {
+absl::StatusOr<CgroupReading> Node::ReadCgroup(std::string_view path, bool local, bool v1, bool fast) {
   absl::Status status = CheckCgroupPath(path);
   if (!status.ok()) return status;
   Locked cut(cut_->lock);
   Memcg* memcg = machine_->tree.Find(path);
   if (memcg == nullptr) return NoCgroup(path);
-  return ReadReading(*machine_, *memcg, local, v1);
+  return ReadReading(*machine_, *memcg, local, v1, fast);
 }
 
 NodeInfo Node::Info() {
@@ -262,6 +262,24 @@ NodeInfo Node::Info() {
                             << machine_->page_shift;
   info.commit_limit_bytes = static_cast<uint64_t>(machine_->commit.LimitPages()) << machine_->page_shift;
   return info;
+}
+
+void Node::SetOvercommit(const wide::SetOvercommit& set) {
+  Locked cut(cut_->lock);
+  SetOvercommitAtCut(set);
+}
+
+void Node::SetOvercommitAtCut(const wide::SetOvercommit& set) {
+  CommitAccount::Policy policy = machine_->commit.policy();
+  policy.mode = set.policy;
+  if (set.kbytes != 0 || set.ratio_percent != 0) {  // setting one of the two zeroes the other
+    policy.kbytes = set.kbytes;
+    policy.ratio_percent = set.kbytes != 0 ? 0 : set.ratio_percent;
+  }
+  machine_->commit.SetPolicy(policy);
+  machine_->config.overcommit = policy.mode;
+  machine_->config.overcommit_ratio = policy.ratio_percent;
+  machine_->config.overcommit_kbytes = policy.kbytes;
 }
 
 MarkState Node::ReadAllAtCut(uint64_t mark_id) {

@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/event.h"
+#include "core/mechanisms.h"
 
 namespace memcgd::core {
 
@@ -32,6 +33,7 @@ struct NodeConfig {
   OvercommitPolicy overcommit = OvercommitPolicy::kGuess;
   uint32_t overcommit_ratio = 50;  // percent
   uint64_t overcommit_kbytes = 0;  // where not 0 it takes the ratio's place
+  Mechanisms mechanisms;
 };
 
 // One line of memory.stat or memory.events: bytes or a count.
@@ -87,6 +89,8 @@ struct CgroupReading {
     uint64_t total_less_free_bytes = 0;
   };
   std::optional<RootUsage> root_usage;
+  // No line of `stat` is further from the exact value than so many pages or counts; 0: it is exact.
+  uint64_t error_bound = 0;
 };
 
 struct NodeInfo {
@@ -99,6 +103,7 @@ struct NodeInfo {
   uint64_t resident_pages = 0;
   uint64_t committed_as_bytes = 0;
   uint64_t commit_limit_bytes = 0;
+  MechanismCounters counters;  // since the node was made or loaded
 };
 
 // One ordered sequence of events.  Holds the handles that the stream gave; made and owned by its Node.
@@ -132,8 +137,11 @@ class Node {
   // Those at or below `below` ("/" for all) whose path comes after `after` ("" for all), at most `limit`.
   absl::StatusOr<std::vector<CgroupInfo>> ListCgroups(std::string_view below, std::string_view after,
                                                       size_t limit);
-  // v1: the names and the local and total_ fields of cgroup v1.
-  absl::StatusOr<CgroupReading> ReadCgroup(std::string_view path, bool local, bool v1);
+  // v1: the names and the local and total_ fields of cgroup v1.  fast: what the node's form of statistics
+  // serves a reader, within `error_bound`; else the exact, flushed values.
+  absl::StatusOr<CgroupReading> ReadCgroup(std::string_view path, bool local, bool v1, bool fast = false);
+  // vm.overcommit_memory and, where one of the two is not 0, vm.overcommit_ratio or vm.overcommit_kbytes.
+  void SetOvercommit(const wide::SetOvercommit& set);
   NodeInfo Info();
 
   // The whole state, streams and handles included, with a format version; INVALID_ARGUMENT or DATA_LOSS where
@@ -156,6 +164,7 @@ class Node {
   // An event's removal happened: processes that the stream did not see leave do not stop it.
   absl::Status RemoveCgroupAtCut(std::string_view path, bool happened);
   absl::Status SetKnobsAtCut(std::string_view path, const std::map<std::string, std::string>& knobs);
+  void SetOvercommitAtCut(const wide::SetOvercommit& set);
   MarkState ReadAllAtCut(uint64_t mark_id);
   void FreeDyingAtCut();
 

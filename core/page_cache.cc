@@ -250,6 +250,8 @@ void PageCache::DeleteAll(CpuSlot& slot, File& file) {
   file.shadows.clear();
 }
 
+bool PageCache::Migrate(CpuSlot&, FolioId, MemcgId) { return false; }
+
 void PageCache::Map(CpuSlot& slot, FolioId page) {
   Folio& folio = arena_.Get(page);
   if (folio.Has(kFolioTail)) {

@@ -131,6 +131,10 @@ class PageCache {
   // Deletes every page: the object is gone.
   void DeleteAll(CpuSlot& slot, File& file) ABSL_EXCLUSIVE_LOCKS_REQUIRED(file.mutex);
 
+  // The folio changes its cgroup, where it can be isolated from its list.  By the holder of the file's mutex,
+  // or for an anonymous folio with one mapping that of the address space.
+  bool Migrate(CpuSlot& slot, FolioId head, MemcgId to);
+
   // A page-table entry takes, or lets go of, this very page.  Map() needs the file's mutex where it is a
   // file's.
   void Map(CpuSlot& slot, FolioId page);

@@ -56,12 +56,20 @@ int64_t HierarchicalLimitBytes(const Machine& machine, const Memcg& memcg) {
   return std::min(pages, INT64_MAX / page) * page;
 }
 
-std::array<int64_t, kStats> ReadRecursive(const Memcg& memcg) {
+// What was spilled, and where it is wanted what the last Settle() found pending.
+std::array<int64_t, kStats> Read(const std::array<std::atomic<int64_t>, kStats>& spilled,
+                                 const std::array<int64_t, kStats>& pending, bool fast) {
   std::array<int64_t, kStats> sum;
   for (size_t i = 0; i < kStats; ++i) {
-    sum[i] = memcg.stats.recursive[i].load(std::memory_order_relaxed) + memcg.stats.pending_total[i];
+    sum[i] = spilled[i].load(std::memory_order_relaxed) + (fast ? 0 : pending[i]);
   }
   return sum;
+}
+std::array<int64_t, kStats> ReadRecursive(const Memcg& memcg, bool fast) {
+  return Read(memcg.stats.recursive, memcg.stats.pending_total, fast);
+}
+std::array<int64_t, kStats> ReadLocal(const Memcg& memcg, bool fast) {
+  return Read(memcg.stats.local, memcg.stats.pending_local, fast);
 }
 
 }  // namespace
@@ -71,25 +79,26 @@ std::vector<std::array<int64_t, kStats>> ReadExact(Machine& machine) {
   std::vector<std::array<int64_t, kStats>> exact;
   exact.reserve(machine.tree.all().size());
   for (const std::unique_ptr<Memcg>& memcg : machine.tree.all()) {
-    exact.push_back(memcg == nullptr ? std::array<int64_t, kStats>{} : ReadRecursive(*memcg));
+    exact.push_back(memcg == nullptr ? std::array<int64_t, kStats>{} : ReadRecursive(*memcg, false));
   }
   return exact;
 }
 
 std::array<int64_t, kStats> ReadExactLocal(Machine& machine, const Memcg& memcg) {
   Settle(machine);
-  std::array<int64_t, kStats> sum;
-  for (size_t i = 0; i < kStats; ++i) {
-    sum[i] = memcg.stats.local[i].load(std::memory_order_relaxed) + memcg.stats.pending_local[i];
-  }
-  return sum;
+  return ReadLocal(memcg, false);
 }
 
-CgroupReading ReadReading(Machine& machine, const Memcg& memcg, bool local, bool v1) {
+CgroupReading ReadReading(Machine& machine, const Memcg& memcg, bool local, bool v1, bool fast) {
   CgroupReading reading;
   uint32_t page = machine.config.page_size;
-  std::array<int64_t, kStats> own = ShowStats(ReadExactLocal(machine, memcg), page);
-  std::array<int64_t, kStats> total = ShowStats(ReadRecursive(memcg), page);
+  if (!fast) Settle(machine);
+  std::array<int64_t, kStats> own = ShowStats(ReadLocal(memcg, fast), page);
+  std::array<int64_t, kStats> total = ShowStats(ReadRecursive(memcg, fast), page);
+  if (fast) {
+    uint64_t levels = local ? 1 : machine.tree.all().size();
+    reading.error_bound = kStatBatch * machine.cpus.size() * levels;
+  }
   if (v1) {
     for (const V1Line& line : kV1Lines)
       reading.stat.emplace_back(line.local, own[static_cast<size_t>(line.stat)]);

@@ -19,7 +19,7 @@ std::vector<std::array<int64_t, kStats>> ReadExact(Machine& machine);
 // The cgroup's own.
 std::array<int64_t, kStats> ReadExactLocal(Machine& machine, const Memcg& memcg);
 // What memory.current, memory.stat and memory.events of a cgroup say.
-CgroupReading ReadReading(Machine& machine, const Memcg& memcg, bool local, bool v1);
+CgroupReading ReadReading(Machine& machine, const Memcg& memcg, bool local, bool v1, bool fast);
 
 }  // namespace memcgd::core
 
