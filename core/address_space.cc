@@ -7,7 +7,6 @@
 namespace memcgd::core {
 
 Outcome AddressSpaces::Mmap(CpuSlot& slot, Mm& mm, const wide::Mmap& map, FileId file) {
-  Locked lock(mm.mutex);
   Vma vma;
   vma.range = RangeOf(map.address, map.length);
   vma.prot = map.prot;
@@ -70,7 +69,6 @@ void AddressSpaces::HoldObject(CpuSlot& slot, FileId id, int64_t pages) {
 }
 
 Outcome AddressSpaces::Munmap(CpuSlot& slot, Mm& mm, PageRange range) {
-  Locked lock(mm.mutex);
   Unmap(slot, mm, range);
   return Outcome::kOk;
 }
@@ -109,7 +107,6 @@ void AddressSpaces::Zap(CpuSlot& slot, Mm& mm, PageRange range) {
 }
 
 Outcome AddressSpaces::Brk(CpuSlot& slot, Mm& mm, uint64_t address) {
-  Locked lock(mm.mutex);
   PageNumber to = RangeOf(0, address).end;
   PageNumber from = mm.brk;
   mm.brk = to;
@@ -133,7 +130,6 @@ Outcome AddressSpaces::Brk(CpuSlot& slot, Mm& mm, uint64_t address) {
 }
 
 Outcome AddressSpaces::Mremap(CpuSlot& slot, Mm& mm, const wide::Mremap& remap) {
-  Locked lock(mm.mutex);
   PageRange old_range = RangeOf(remap.old_address, remap.old_length);
   PageRange new_range = RangeOf(remap.new_address, remap.new_length);
   Vma* found = mm.vmas.Find(old_range.first);
@@ -186,7 +182,6 @@ void AddressSpaces::MoveEntries(Mm& mm, PageRange from, PageNumber to) {
 
 // mprotect_fixup(): to writable charges; back to read-only gives back only what was never faulted.
 Outcome AddressSpaces::Mprotect(CpuSlot& slot, Mm& mm, PageRange range, uint32_t prot) {
-  Locked lock(mm.mutex);
   Outcome outcome = Outcome::kOk;
   mm.vmas.SplitAt(range);
   mm.vmas.ForEachWithin(range, [&](Vma& vma) ABSL_NO_THREAD_SAFETY_ANALYSIS {
@@ -209,7 +204,6 @@ Outcome AddressSpaces::Mprotect(CpuSlot& slot, Mm& mm, PageRange range, uint32_t
 }
 
 Outcome AddressSpaces::Madvise(CpuSlot& slot, Mm& mm, PageRange range, uint32_t advice) {
-  Locked lock(mm.mutex);
   switch (advice) {
     case kMadvDontNeed:
     case kMadvDontNeedLocked:
@@ -249,7 +243,6 @@ Outcome AddressSpaces::Madvise(CpuSlot& slot, Mm& mm, PageRange range, uint32_t 
 }
 
 Outcome AddressSpaces::Mlock(CpuSlot& slot, Mm& mm, PageRange range, bool on_fault) {
-  Locked lock(mm.mutex);
   mm.vmas.SplitAt(range);
   mm.vmas.ForEachWithin(range, [](Vma& vma) { vma.locked = true; });
   bool populated = on_fault || faults_.Populate(slot, mm, range, true);
@@ -263,7 +256,6 @@ Outcome AddressSpaces::Mlock(CpuSlot& slot, Mm& mm, PageRange range, bool on_fau
 }
 
 Outcome AddressSpaces::Munlock(CpuSlot& slot, Mm& mm, PageRange range) {
-  Locked lock(mm.mutex);
   mm.vmas.SplitAt(range);
   mm.vmas.ForEachWithin(range, [&](Vma& vma) { vma.locked = false; });
   mm.page_table.ForEach(range, [&](PageNumber, Pte& pte) {
@@ -274,8 +266,8 @@ Outcome AddressSpaces::Munlock(CpuSlot& slot, Mm& mm, PageRange range) {
   return Outcome::kOk;
 }
 
+// The child's mutex is not taken: nobody else can reach it.
 Outcome AddressSpaces::Fork(CpuSlot& slot, Mm& parent, Mm& child) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-  Locked lock(parent.mutex);  // the child's is not taken: nobody else can reach it
   int64_t committed = 0;
   for (const auto& [first, vma] : parent.vmas.areas()) {
     if (vma.accounted) committed += static_cast<int64_t>(vma.range.pages());
@@ -300,20 +292,18 @@ Outcome AddressSpaces::Fork(CpuSlot& slot, Mm& parent, Mm& child) ABSL_NO_THREAD
         Vma* vma = parent.vmas.Find(page);
         if (vma == nullptr || !vma->has_anon_vma) return;
       }
-      m_.cache.Map(slot, id);
+      if (!m_.cache.Map(slot, id)) return;
       pte &= ~kPteWritable;
     }
     child.page_table.Ensure(page) = pte;
   });
   for (FolioId id : parent.unbound) {
-    m_.cache.Map(slot, id);
-    child.unbound.push_back(id);
+    if (m_.cache.Map(slot, id)) child.unbound.push_back(id);
   }
   return Outcome::kOk;
 }
 
 void AddressSpaces::Teardown(CpuSlot& slot, Mm& mm) {
-  Locked lock(mm.mutex);
   Unmap(slot, mm, {0, ~uint64_t{0}});
   for (FolioId id : mm.unbound) m_.cache.Unmap(slot, id);
   if (!mm.unbound.empty()) m_.lru.Drain(slot);
@@ -325,7 +315,6 @@ void AddressSpaces::Teardown(CpuSlot& slot, Mm& mm) {
 }
 
 void AddressSpaces::AddPresent(CpuSlot& slot, Mm& mm, PageRange range, bool anonymous) {
-  Locked lock(mm.mutex);
   mm.vmas.SplitAt(range);
   if (anonymous) {
     faults_.AddBaselineAnonymous(slot, mm, range);
@@ -339,8 +328,7 @@ void AddressSpaces::AddPresent(CpuSlot& slot, Mm& mm, PageRange range, bool anon
       FolioId id = m_.cache.Find(file, vma.IndexOf(page));
       Pte& pte = mm.page_table.Ensure(page);
       if (id == FolioId::kNone || faults_.Present(pte, slot)) continue;
-      m_.cache.Map(slot, id);
-      pte = MakePte(id, kPteAccessed);
+      if (m_.cache.Map(slot, id)) pte = MakePte(id, kPteAccessed);
     }
   });
 }

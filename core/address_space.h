@@ -3,7 +3,7 @@
 // Kernel counterpart: mm/mmap.c, mm/vma.c, mm/mremap.c, mm/mprotect.c, mm/madvise.c, mm/mlock.c, dup_mmap()
 // and exit_mmap().
 //
-// Thread safety: by the holder of the CPU's slot; each takes the address space's mutex.
+// Thread safety: by the holder of the CPU's slot and of the address space's mutex.
 #ifndef MEMCGD_CORE_ADDRESS_SPACE_H_
 #define MEMCGD_CORE_ADDRESS_SPACE_H_
 
@@ -17,22 +17,27 @@ class AddressSpaces {
   AddressSpaces(Machine& machine, Faults& faults) : m_(machine), faults_(faults) {}
 
   // `file` is the node's file, or kNone.  kEnomem: the overcommit policy refuses; nothing was mapped.
-  Outcome Mmap(CpuSlot& slot, Mm& mm, const wide::Mmap& map, FileId file);
-  Outcome Munmap(CpuSlot& slot, Mm& mm, PageRange range);
-  Outcome Brk(CpuSlot& slot, Mm& mm, uint64_t address);
-  Outcome Mremap(CpuSlot& slot, Mm& mm, const wide::Mremap& remap);
-  Outcome Mprotect(CpuSlot& slot, Mm& mm, PageRange range, uint32_t prot);
-  Outcome Madvise(CpuSlot& slot, Mm& mm, PageRange range, uint32_t advice);
-  Outcome Mlock(CpuSlot& slot, Mm& mm, PageRange range, bool on_fault);
-  Outcome Munlock(CpuSlot& slot, Mm& mm, PageRange range);
+  Outcome Mmap(CpuSlot& slot, Mm& mm, const wide::Mmap& map, FileId file)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
+  Outcome Munmap(CpuSlot& slot, Mm& mm, PageRange range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
+  Outcome Brk(CpuSlot& slot, Mm& mm, uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
+  Outcome Mremap(CpuSlot& slot, Mm& mm, const wide::Mremap& remap) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
+  Outcome Mprotect(CpuSlot& slot, Mm& mm, PageRange range, uint32_t prot)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
+  Outcome Madvise(CpuSlot& slot, Mm& mm, PageRange range, uint32_t advice)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
+  Outcome Mlock(CpuSlot& slot, Mm& mm, PageRange range, bool on_fault)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
+  Outcome Munlock(CpuSlot& slot, Mm& mm, PageRange range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
 
   // dup_mmap(): `child` is new and reachable by nobody else.  kEnomem: refused; the child is empty.
-  Outcome Fork(CpuSlot& slot, Mm& parent, Mm& child);
+  Outcome Fork(CpuSlot& slot, Mm& parent, Mm& child) ABSL_EXCLUSIVE_LOCKS_REQUIRED(parent.mutex);
   // exit_mmap(): all of it is unmapped.
-  void Teardown(CpuSlot& slot, Mm& mm);
+  void Teardown(CpuSlot& slot, Mm& mm) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
 
   // Baselines.
-  void AddPresent(CpuSlot& slot, Mm& mm, PageRange range, bool anonymous);
+  void AddPresent(CpuSlot& slot, Mm& mm, PageRange range, bool anonymous)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
 
   PageRange RangeOf(uint64_t address, uint64_t length) const {
     uint64_t mask = m_.config.page_size - 1;

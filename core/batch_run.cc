@@ -9,6 +9,13 @@
 namespace memcgd::core {
 namespace {
 
+// Those that may make or end threads and address spaces: they need none held.
+template <typename Body>
+inline constexpr bool kOfProcesses =
+    std::is_same_v<Body, wide::Clone> || std::is_same_v<Body, wide::Exec> ||
+    std::is_same_v<Body, wide::ExecArguments> || std::is_same_v<Body, wide::Exit> ||
+    std::is_same_v<Body, wide::ExitMmap> || std::is_same_v<Body, wide::Comm>;
+
 // The control events: each stands at a cut.
 template <typename Body>
 inline constexpr bool kAtCut =
@@ -22,26 +29,16 @@ inline constexpr bool kAtCut =
 void BatchRun::Run()
     ABSL_NO_THREAD_SAFETY_ANALYSIS {  // the cut is let go of and taken again at control events
   node_.cut_->lock.LockShared();
-  size_t next_wide = 0;
-  uint32_t last_us = 0;
-  for (size_t i = 0; i <= batch_.events.size(); ++i) {
-    position_ = static_cast<uint32_t>(i);
-    for (; next_wide < batch_.wide.size() && batch_.wide[next_wide].position <= i; ++next_wide) {
-      ApplyWide(batch_.wide[next_wide]);
-    }
-    if (i == batch_.events.size()) break;
-    const Event& event = batch_.events[i];
-    if (slot_ == nullptr || slot_->cpu != event.cpu()) EnterCpu(event.cpu());
-    ++result_.events[static_cast<size_t>(event.kind())];
-    last_us = std::max(last_us, event.time_us());
-    Outcome outcome = Apply(event);
-    if (unknown_thread_ && outcome == Outcome::kOk) outcome = Outcome::kUnknownThread;
-    unknown_thread_ = false;
-    EndEvent();
-    ++result_.outcomes[static_cast<size_t>(outcome)];
+  size_t done = 0;
+  for (const WideEvent& wide : batch_.wide) {
+    ApplyEvents(done, wide.position);
+    done = position_ = wide.position;
+    ApplyWide(wide);
   }
-  LeaveCpu();
-  int64_t last_ns = batch_.base_time_ns + int64_t{1000} * last_us;
+  ApplyEvents(done, batch_.events.size());
+  LeaveAll();
+  result_.ptes_walked += locks_.ptes_walked();
+  int64_t last_ns = batch_.base_time_ns + int64_t{1000} * last_us_;
   for (const WideEvent& wide : batch_.wide) last_ns = std::max(last_ns, wide.time_ns);
   int64_t seen = m_.time_ns.load(std::memory_order_relaxed);
   while (last_ns > seen && !m_.time_ns.compare_exchange_weak(seen, last_ns, std::memory_order_relaxed)) {
@@ -49,23 +46,36 @@ void BatchRun::Run()
   node_.cut_->lock.UnlockShared();
 }
 
-void BatchRun::EnterCpu(uint32_t cpu) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-  LeaveCpu();
-  slot_ = m_.cpus[cpu].get();
-  slot_->lock.Lock();
+void BatchRun::ApplyEvents(size_t begin, size_t end) ABSL_NO_THREAD_SAFETY_ANALYSIS {  // locks_ has the mutex
+  uint32_t last_us = last_us_;
+  uint64_t first_touches = 0;
+  for (size_t i = begin; i < end; ++i) {
+    const Event& event = batch_.events[i];
+    last_us = std::max(last_us, event.time_us());
+    if (slot_ == nullptr || slot_->cpu != event.cpu()) EnterCpu(event.cpu());
+    const RunThread& run = run_threads_[event.tid() % run_threads_.size()];
+    if (event.kind() == EventKind::kFault && run.tid == event.tid() && run.entered == locks_.epoch() &&
+        run.thread->hints.empty() &&
+        node_.faults_->TryFirstTouch(*slot_, *run.mm, event.address(), event.error_code())) {
+      ++first_touches;
+    } else {
+      ++result_.events[static_cast<size_t>(event.kind())];
+      Outcome outcome = Apply(event);
+      if (unknown_thread_ && outcome == Outcome::kOk) outcome = Outcome::kUnknownThread;
+      unknown_thread_ = false;
+      ++result_.outcomes[static_cast<size_t>(outcome)];
+    }
+    EndEvent();
+  }
+  last_us_ = last_us;
+  result_.events[static_cast<size_t>(EventKind::kFault)] += first_touches;
+  result_.outcomes[static_cast<size_t>(Outcome::kOk)] += first_touches;
 }
 
-// What an event freed and uncharged shows before the next one, so that peaks do not depend on how batches
-// were cut.
-void BatchRun::EndEvent() {
-  if (slot_->ended.count != 0) m_.lru.FlushEnded(*slot_);
-  m_.charges.FlushUncharge(*slot_);
-}
+void BatchRun::EnterCpu(uint32_t cpu) { slot_ = &locks_.EnterCpu(cpu); }
 
-void BatchRun::LeaveCpu() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-  if (slot_ == nullptr) return;
-  result_.ptes_walked += std::exchange(slot_->ptes_walked, 0);
-  slot_->lock.Unlock();
+void BatchRun::LeaveAll() {
+  locks_.LeaveAll();
   slot_ = nullptr;
 }
 
@@ -82,13 +92,22 @@ Thread& BatchRun::ThreadOf(uint32_t tid) {
   Thread* thread = node_.processes_->Find(tid);
   if (thread != nullptr) return *thread;
   unknown_thread_ = true;
+  locks_.LeaveSpaces();
   return node_.processes_->FindOrCreate(tid, tid);
 }
 
-void BatchRun::FindRunThread(uint32_t tid, RunThread& run) {
-  run.thread = &ThreadOf(tid);
-  run.mm = &node_.processes_->MmOf(*run.thread);
-  run.tid = tid;
+void BatchRun::FindRunThread(uint32_t tid, RunThread& run) { run = {tid, &ThreadOf(tid), nullptr, 0}; }
+
+// The process may end by another stream's event while its address space is waited for: so look again.
+Mm& BatchRun::EnterSlow(RunThread& run) {
+  Processes& processes = *node_.processes_;
+  do {
+    run.thread = &ThreadOf(run.tid);
+    run.mm = &processes.MmOf(*run.thread);
+    locks_.EnterSpace(*run.mm);
+  } while (processes.Find(run.tid) != run.thread || &processes.MmOf(*run.thread) != run.mm);
+  run.entered = locks_.epoch();
+  return *run.mm;
 }
 
 Outcome BatchRun::Apply(const Event& event) {
@@ -96,7 +115,9 @@ Outcome BatchRun::Apply(const Event& event) {
     case EventKind::kFault: {
       RunThread& run = RunThreadOf(event.tid());
       FaultHints& hints = run.thread->hints;
-      Outcome outcome = node_.faults_->Handle(*slot_, *run.mm, hints, event.address(), event.error_code());
+      Mm& mm = Enter(run);
+      mm.mutex.AssertHeld();
+      Outcome outcome = node_.faults_->Handle(*slot_, mm, hints, event.address(), event.error_code());
       if (!hints.empty()) hints = FaultHints{};
       return outcome;
     }
@@ -132,20 +153,32 @@ Outcome BatchRun::Apply(const Event& event) {
       map.length = event.pages() << m_.page_shift;
       map.prot = kProtRead | kProtWrite;
       map.flags = kMapPrivate | kMapAnonymous;
-      return node_.spaces_->Mmap(*slot_, MmOf(event.tid()), map, FileId::kNone);
+      Mm& mm = Enter(event.tid());
+      mm.mutex.AssertHeld();
+      return node_.spaces_->Mmap(*slot_, mm, map, FileId::kNone);
     }
-    case EventKind::kMunmap:
-      return node_.spaces_->Munmap(*slot_, MmOf(event.tid()),
-                                   {event.page_number(), event.page_number() + event.pages()});
-    case EventKind::kDontNeed:
-      return node_.spaces_->Madvise(*slot_, MmOf(event.tid()),
-                                    {event.page_number(), event.page_number() + event.pages()},
+    case EventKind::kMunmap: {
+      Mm& mm = Enter(event.tid());
+      mm.mutex.AssertHeld();
+      return node_.spaces_->Munmap(*slot_, mm, {event.page_number(), event.page_number() + event.pages()});
+    }
+    case EventKind::kDontNeed: {
+      Mm& mm = Enter(event.tid());
+      mm.mutex.AssertHeld();
+      return node_.spaces_->Madvise(*slot_, mm, {event.page_number(), event.page_number() + event.pages()},
                                     kMadvDontNeed);
-    case EventKind::kBrk:
-      return node_.spaces_->Brk(*slot_, MmOf(event.tid()), event.address());
-    case EventKind::kAccess:
-      node_.faults_->Access(MmOf(event.tid()), event.address());
+    }
+    case EventKind::kBrk: {
+      Mm& mm = Enter(event.tid());
+      mm.mutex.AssertHeld();
+      return node_.spaces_->Brk(*slot_, mm, event.address());
+    }
+    case EventKind::kAccess: {
+      Mm& mm = Enter(event.tid());
+      mm.mutex.AssertHeld();
+      node_.faults_->Access(mm, event.address());
       return Outcome::kOk;
+    }
     case EventKind::kInvalid:
       break;
   }
@@ -247,16 +280,19 @@ Outcome BatchRun::Readahead(FileId id, PageIndex index) {
 
 void BatchRun::ApplyWide(const WideEvent& wide) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   ++result_.wide_events;
-  run_threads_ = {};
   std::visit(
       [&]<typename Body>(const Body& body) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         if constexpr (kAtCut<Body>) {
-          LeaveCpu();
+          LeaveAll();
           node_.cut_->lock.UnlockShared();
           node_.cut_->lock.Lock();
           EnterCpu(wide.cpu);
         } else if (slot_ == nullptr || slot_->cpu != wide.cpu) {
           EnterCpu(wide.cpu);
+        }
+        if constexpr (kAtCut<Body> || kOfProcesses<Body>) {
+          locks_.LeaveSpaces();
+          run_threads_ = {};
         }
         Outcome outcome = Wide(wide, body);
         if (unknown_thread_ && outcome == Outcome::kOk) outcome = Outcome::kUnknownThread;
@@ -264,7 +300,7 @@ void BatchRun::ApplyWide(const WideEvent& wide) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         EndEvent();
         ++result_.outcomes[static_cast<size_t>(outcome)];
         if constexpr (kAtCut<Body>) {
-          LeaveCpu();
+          LeaveAll();
           node_.FreeDyingAtCut();
           node_.cut_->lock.Unlock();
           node_.cut_->lock.LockShared();
@@ -287,23 +323,35 @@ Outcome BatchRun::Wide(const WideEvent&, const wide::DefineName& define) {
 }
 
 Outcome BatchRun::Wide(const WideEvent& wide, const wide::Mmap& map) {
-  return node_.spaces_->Mmap(*slot_, MmOf(wide.tid), map, stream_.File(map.file));
+  Mm& mm = Enter(wide.tid);
+  mm.mutex.AssertHeld();
+  return node_.spaces_->Mmap(*slot_, mm, map, stream_.File(map.file));
 }
 Outcome BatchRun::Wide(const WideEvent& wide, const wide::Munmap& unmap) {
-  return node_.spaces_->Munmap(*slot_, MmOf(wide.tid), node_.spaces_->RangeOf(unmap.address, unmap.length));
+  Mm& mm = Enter(wide.tid);
+  mm.mutex.AssertHeld();
+  return node_.spaces_->Munmap(*slot_, mm, node_.spaces_->RangeOf(unmap.address, unmap.length));
 }
 Outcome BatchRun::Wide(const WideEvent& wide, const wide::Brk& brk) {
-  return node_.spaces_->Brk(*slot_, MmOf(wide.tid), brk.address);
+  Mm& mm = Enter(wide.tid);
+  mm.mutex.AssertHeld();
+  return node_.spaces_->Brk(*slot_, mm, brk.address);
 }
 Outcome BatchRun::Wide(const WideEvent& wide, const wide::Mremap& remap) {
-  return node_.spaces_->Mremap(*slot_, MmOf(wide.tid), remap);
+  Mm& mm = Enter(wide.tid);
+  mm.mutex.AssertHeld();
+  return node_.spaces_->Mremap(*slot_, mm, remap);
 }
 Outcome BatchRun::Wide(const WideEvent& wide, const wide::Mprotect& protect) {
-  return node_.spaces_->Mprotect(*slot_, MmOf(wide.tid),
-                                 node_.spaces_->RangeOf(protect.address, protect.length), protect.prot);
+  Mm& mm = Enter(wide.tid);
+  mm.mutex.AssertHeld();
+  return node_.spaces_->Mprotect(*slot_, mm, node_.spaces_->RangeOf(protect.address, protect.length),
+                                 protect.prot);
 }
 Outcome BatchRun::Wide(const WideEvent& wide, const wide::Madvise& advise) {
-  return node_.spaces_->Madvise(*slot_, MmOf(wide.tid), node_.spaces_->RangeOf(advise.address, advise.length),
+  Mm& mm = Enter(wide.tid);
+  mm.mutex.AssertHeld();
+  return node_.spaces_->Madvise(*slot_, mm, node_.spaces_->RangeOf(advise.address, advise.length),
                                 advise.advice);
 }
 
@@ -315,12 +363,15 @@ PageRange LockRange(const AddressSpaces& spaces, uint64_t address, uint64_t leng
 }  // namespace
 
 Outcome BatchRun::Wide(const WideEvent& wide, const wide::Mlock& lock) {
-  return node_.spaces_->Mlock(*slot_, MmOf(wide.tid), LockRange(*node_.spaces_, lock.address, lock.length),
+  Mm& mm = Enter(wide.tid);
+  mm.mutex.AssertHeld();
+  return node_.spaces_->Mlock(*slot_, mm, LockRange(*node_.spaces_, lock.address, lock.length),
                               lock.on_fault);
 }
 Outcome BatchRun::Wide(const WideEvent& wide, const wide::Munlock& unlock) {
-  return node_.spaces_->Munlock(*slot_, MmOf(wide.tid),
-                                LockRange(*node_.spaces_, unlock.address, unlock.length));
+  Mm& mm = Enter(wide.tid);
+  mm.mutex.AssertHeld();
+  return node_.spaces_->Munlock(*slot_, mm, LockRange(*node_.spaces_, unlock.address, unlock.length));
 }
 
 Outcome BatchRun::Wide(const WideEvent& wide, const wide::Clone& clone) {
@@ -419,19 +470,23 @@ Outcome BatchRun::Wide(const WideEvent& wide, const wide::MigrateFolio& migrate)
     Locked lock(file.mutex);
     FolioId page = m_.cache.Find(file, migrate.index);
     if (page == FolioId::kNone) return Outcome::kUnseenPage;
-    return m_.cache.Migrate(*slot_, m_.arena.HeadOf(page), memcg->id) ? Outcome::kOk
-                                                                      : Outcome::kCacheMismatch;
+    return m_.lru.Migrate(*slot_, m_.arena.HeadOf(page), memcg->id) ? Outcome::kOk : Outcome::kCacheMismatch;
   }
-  return node_.faults_->Migrate(*slot_, MmOf(wide.tid), migrate.address, memcg->id);
+  Mm& mm = Enter(wide.tid);
+  mm.mutex.AssertHeld();
+  return node_.faults_->Migrate(*slot_, mm, migrate.address, memcg->id);
 }
 
 Outcome BatchRun::Wide(const WideEvent& wide, const wide::BaselineArea& area) {
-  return node_.spaces_->Mmap(*slot_, MmOf(wide.tid), area.area, stream_.File(area.area.file));
+  Mm& mm = Enter(wide.tid);
+  mm.mutex.AssertHeld();
+  return node_.spaces_->Mmap(*slot_, mm, area.area, stream_.File(area.area.file));
 }
 Outcome BatchRun::Wide(const WideEvent& wide, const wide::BaselinePresent& present) {
-  node_.spaces_->AddPresent(*slot_, MmOf(wide.tid),
-                            node_.spaces_->RangeOf(present.address, present.pages << m_.page_shift),
-                            present.anonymous);
+  Mm& mm = Enter(wide.tid);
+  mm.mutex.AssertHeld();
+  node_.spaces_->AddPresent(
+      *slot_, mm, node_.spaces_->RangeOf(present.address, present.pages << m_.page_shift), present.anonymous);
   return Outcome::kOk;
 }
 

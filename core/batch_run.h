@@ -1,7 +1,7 @@
 // Applies one batch to a node, event by event.
 //
-// The CPU's slot is taken once for a run of events of that CPU.  Control events (cgroups, knobs, policy,
-// marks) stand at a cut: the run lets go of everything, takes the cut alone, and goes on.
+// CPUs' slots and address spaces are kept from event to event (run_locks.h).  Control events (cgroups, knobs,
+// policy, marks) stand at a cut: the run lets go of everything, takes the cut alone, and goes on.
 //
 // Thread safety: one thread; the locks as said in mutex.h.
 #ifndef MEMCGD_CORE_BATCH_RUN_H_
@@ -15,13 +15,14 @@
 #include "core/machine.h"
 #include "core/node.h"
 #include "core/process.h"
+#include "core/run_locks.h"
 
 namespace memcgd::core {
 
 class BatchRun {
  public:
   BatchRun(Node& node, EventStream& stream, const Batch& batch, BatchResult& result)
-      : node_(node), m_(*node.machine_), stream_(stream), batch_(batch), result_(result) {}
+      : node_(node), m_(*node.machine_), stream_(stream), batch_(batch), result_(result), locks_(m_) {}
 
   // The batch was checked.
   void Run();
@@ -31,11 +32,19 @@ class BatchRun {
     uint32_t tid = 0;
     Thread* thread = nullptr;
     Mm* mm = nullptr;
+    uint64_t entered = 0;  // the epoch of the locks in which mm's mutex was taken
   };
 
+  // The frequent events [begin, end).
+  void ApplyEvents(size_t begin, size_t end);
   void EnterCpu(uint32_t cpu);
-  void LeaveCpu();
-  void EndEvent();
+  void LeaveAll();
+  // What an event freed and uncharged shows before the next one, so that peaks do not depend on how batches
+  // were cut.
+  void EndEvent() {
+    if (slot_->ended.count != 0) m_.lru.FlushEnded(*slot_);
+    m_.charges.FlushUncharge(*slot_);
+  }
   // The outcome of a control event; what was refused is worth a word.
   Outcome Note(const absl::Status& status);
   Outcome Apply(const Event& event);
@@ -83,7 +92,9 @@ class BatchRun {
   Outcome Wide(const WideEvent& wide, const wide::BaselineProcess& process);
   Outcome Wide(const WideEvent& wide, const wide::BaselineCached& cached);
 
-  Mm& MmOf(uint32_t tid) { return node_.processes_->MmOf(ThreadOf(tid)); }
+  // The thread's address space, its mutex held until the locks' epoch ends.
+  Mm& Enter(RunThread& run) { return run.entered == locks_.epoch() ? *run.mm : EnterSlow(run); }
+  Mm& Enter(uint32_t tid) { return Enter(RunThreadOf(tid)); }
   // The thread of a run of frequent events and its address space, looked up once: what a thread uses changes
   // by wide events only, and its events come on one stream.
   RunThread& RunThreadOf(uint32_t tid) {
@@ -92,16 +103,19 @@ class BatchRun {
     return run;
   }
   void FindRunThread(uint32_t tid, RunThread& run);
+  Mm& EnterSlow(RunThread& run);
 
   Node& node_;
   Machine& m_;
   EventStream& stream_;
   const Batch& batch_;
   BatchResult& result_;
+  RunLocks locks_;
   CpuSlot* slot_ = nullptr;
-  uint32_t position_ = 0;
-  std::array<RunThread, 8> run_threads_;  // by the id's low bits: several CPUs' runs interleave
-  bool unknown_thread_ = false;           // the event at hand met one
+  uint32_t position_ = 0;  // of the wide event at hand
+  uint32_t last_us_ = 0;
+  std::array<RunThread, 64> run_threads_;  // by the id's low bits: several CPUs' runs interleave
+  bool unknown_thread_ = false;            // the event at hand met one
 };
 
 }  // namespace memcgd::core

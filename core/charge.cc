@@ -68,13 +68,22 @@ void Charges::DrainStock(CpuSlot& slot) {
   for (Stock::Slot& stock : slot.stock.slots) DrainStockSlot(stock);
 }
 
-void Charges::FlushUncharge(CpuSlot& slot) {
-  if (slot.uncharge_pages == 0) return;
+void Charges::UnchargeBatch(CpuSlot& slot) {
   Memcg& memcg = tree_.Get(slot.uncharge_memcg);
   memcg.memory.Uncharge(slot.uncharge_pages);
   memcg.refs.fetch_sub(slot.uncharge_pages, std::memory_order_relaxed);
   slot.uncharge_memcg = MemcgId::kNone;
   slot.uncharge_pages = 0;
+}
+
+void Charges::FindStats(CpuSlot& slot, MemcgId memcg) {
+  StatPending& stats = *slot.stats[Raw(memcg)];
+  if (!stats.touched) {
+    stats.touched = true;
+    slot.touched.push_back(memcg);
+  }
+  slot.stats_memcg = memcg;
+  slot.stats_pending = &stats;
 }
 
 void Charges::Spill(MemcgId id, Stat stat, int32_t* pending) {

@@ -41,19 +41,24 @@ class Charges {
     }
     slot.uncharge_pages += pages;
   }
-  void FlushUncharge(CpuSlot& slot);
+  void FlushUncharge(CpuSlot& slot) {
+    if (slot.uncharge_pages != 0) UnchargeBatch(slot);
+  }
   // Gives all that the CPU has in stock back.
   void DrainStock(CpuSlot& slot);
 
   void ModStat(CpuSlot& slot, MemcgId memcg, Stat stat, int32_t delta) {
-    StatPending& stats = *slot.stats[Raw(memcg)];
-    if (!stats.touched) {
-      stats.touched = true;
-      slot.touched.push_back(memcg);
-    }
+    Mod(StatsOf(slot, memcg), memcg, stat, delta);
+  }
+  // The same in two steps, for several changes of one cgroup.
+  static StatPending& StatsOf(CpuSlot& slot, MemcgId memcg) {
+    if (slot.stats_memcg != memcg) FindStats(slot, memcg);
+    return *slot.stats_pending;
+  }
+  void Mod(StatPending& stats, MemcgId memcg, Stat stat, int32_t delta) {
     int32_t& pending = stats.pending[static_cast<size_t>(stat)];
     pending += delta;
-    if (pending > kStatBatch || pending < -kStatBatch) Spill(memcg, stat, &pending);
+    if (static_cast<uint32_t>(pending + kStatBatch) > 2 * kStatBatch) Spill(memcg, stat, &pending);
   }
   // Spills the pendings of one cgroup.
   void FlushStats(CpuSlot& slot, MemcgId memcg);
@@ -61,6 +66,9 @@ class Charges {
   void SettlePending(CpuSlot& slot, MemcgId memcg);
 
  private:
+  // Makes the cgroup's statistics the slot's current ones, which the next exact read will look at.
+  static void FindStats(CpuSlot& slot, MemcgId memcg);
+  void UnchargeBatch(CpuSlot& slot);
   void ChargeSlow(CpuSlot& slot, MemcgId memcg, uint32_t pages);
   bool ConsumeStock(CpuSlot& slot, MemcgId memcg, uint32_t pages);
   void RefillStock(CpuSlot& slot, MemcgId memcg, uint32_t pages);

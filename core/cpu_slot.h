@@ -1,7 +1,8 @@
 // What a modelled CPU keeps to itself: its stock of charges, its pending statistics, its batches of folios on
 // their way to a list, its free page descriptors.
 //
-// Thread safety: everything under `lock`, which is taken once for a run of events of one CPU.
+// Thread safety: everything under `lock`, which a batch keeps from the first event that names the CPU (see
+// run_locks.h).
 #ifndef MEMCGD_CORE_CPU_SLOT_H_
 #define MEMCGD_CORE_CPU_SLOT_H_
 
@@ -31,11 +32,14 @@ struct Stock {
 };
 
 struct alignas(64) CpuSlot {
-  SpinLock lock;     // two streams seldom name one CPU at a time
+  Mutex lock;        // two streams seldom name one CPU at a time
   uint32_t cpu = 0;  // constant
 
   Stock stock;
   CpuStats stats;
+  // The cgroup whose statistics changed last, and these: changes come in runs of one cgroup.
+  MemcgId stats_memcg = MemcgId::kNone;
+  StatPending* stats_pending = nullptr;
   std::vector<MemcgId> touched;  // cgroups whose pendings changed since the last exact read
   FolioCache folios;
   FolioBatch lru_add;
@@ -46,8 +50,8 @@ struct alignas(64) CpuSlot {
   // Uncharges of one cgroup, gathered until another's comes or the event ends (struct uncharge_gather).
   MemcgId uncharge_memcg = MemcgId::kNone;
   uint32_t uncharge_pages = 0;
-  // Page-table entries copied or unmapped since the batch's run entered the CPU: the work that events alone
-  // do not show.
+  // Page-table entries copied or unmapped since the batch took the slot: the work that events alone do not
+  // show.
   uint64_t ptes_walked = 0;
   // Chooses the stock slot to evict; part of the state, so that one stream is deterministic.
   std::minstd_rand random;

@@ -45,8 +45,8 @@ class BatchCheck {
   // The frequent kinds, without a word about what is wrong: WrongEvent() finds that.
   bool Holds(const Event& event) const {
     if (event.cpu() >= config_.cpus || event.tid() == 0) return false;
-    return event.kind() == EventKind::kFault ||
-           (event.kind() == EventKind::kMapPages && event.file() - 1 < files_ - 1) ||
+    if (event.kind() == EventKind::kFault) return true;
+    return (event.kind() == EventKind::kMapPages && event.file() - 1 < files_ - 1) ||
            (event.kind() == EventKind::kFileFault && event.file() - 1 < files_ - 1);
   }
 

@@ -21,13 +21,12 @@ Outcome Faults::Handle(CpuSlot& slot, Mm& mm, const FaultHints& hints, uint64_t 
   // A miss drops the locks and is retried; the retry finds the page and says so.  None came: the thread was
   // killed, and handle_mm_fault never completed.
   if (hints.fault_major) return Outcome::kOk;
-  Locked lock(mm.mutex);
   m_.charges.ModStat(slot, mm.memcg.load(std::memory_order_relaxed), Stat::kPgfault, 1);
   PageNumber page = address >> m_.page_shift;
-  if ((error_code & kFaultFetch) != 0 && mm.entry == 0) mm.entry = page;
   Fault fault{slot, mm, hints, page, error_code, mm.vmas.Find(page)};
   fault.mm.mutex.AssertHeld();  // it is mm's
   Pte& pte = mm.page_table.Ensure(page);
+  if ((error_code & kFaultFetch) != 0 && mm.entry == 0) mm.entry = page;
   if (Present(pte, slot)) return fault.write() ? WriteProtect(fault, pte) : Outcome::kOk;
   if ((error_code & kFaultProtection) != 0) return fault.write() ? WriteUnseen(fault, pte) : Outcome::kOk;
   if (hints.file_backed()) return MapFile(fault);
@@ -48,8 +47,7 @@ Outcome Faults::WriteProtect(const Fault& fault, Pte& pte) {
   FolioId page = PteFolio(pte);
   Folio& folio = m_.arena.Get(page);
   if (Raw(page) > Raw(FolioId::kZeroPage) && folio.anon()) {
-    if (!folio.Has(kFolioLru))
-      m_.lru.Drain(fault.slot);  // wp_can_reuse_anon_folio(): the batch's reference must go
+    if (!folio.lru()) m_.lru.Drain(fault.slot);  // wp_can_reuse_anon_folio(): the batch's reference must go
     if (folio.mapcount() == 1) {
       pte |= kPteWritable;
       return Outcome::kOk;
@@ -117,8 +115,7 @@ void Faults::MapAround(const Fault& fault) {
     if (page == FolioId::kNone || m_.arena.Get(m_.arena.HeadOf(page)).Has(kFolioReadahead)) continue;
     Pte& pte = fault.mm.page_table.Ensure(at);
     if (Present(pte, fault.slot)) continue;
-    m_.cache.Map(fault.slot, page);
-    pte = MakePte(page, kPteAccessed);
+    if (m_.cache.Map(fault.slot, page)) pte = MakePte(page, kPteAccessed);
   }
 }
 
@@ -136,7 +133,7 @@ void Faults::MapFolio(const Fault& fault, File& file, PageIndex index) {
     Pte& pte = fault.mm.page_table.Ensure(at);
     if (Present(pte, fault.slot)) continue;
     FolioId page{Raw(head) + i};
-    m_.cache.Map(fault.slot, page);
+    if (!m_.cache.Map(fault.slot, page)) continue;
     pte = MakePte(page, kPteAccessed | (fault.shared() ? kPteWritable : 0));
   }
 }
@@ -161,7 +158,7 @@ Outcome Faults::MapShmem(const Fault& fault) {
       page = m_.cache.Find(file, index);
     }
     if (fault.shared() || !fault.write()) {
-      m_.cache.Map(fault.slot, page);
+      if (!m_.cache.Map(fault.slot, page)) return Outcome::kLimit;
       pte = MakePte(page, kPteAccessed | (fault.shared() ? kPteWritable : 0));
       return Outcome::kOk;
     }
@@ -253,7 +250,7 @@ void Faults::BindShmem(const Fault& fault, FileId id) ABSL_NO_THREAD_SAFETY_ANAL
                            [&](PageIndex index, uint32_t& entry) ABSL_NO_THREAD_SAFETY_ANALYSIS {
                              if ((entry & File::kAbsent) != 0 || m_.cache.Find(file, index) != FolioId::kNone)
                                return;
-                             m_.arena.Get(FolioId{entry}).file = id;
+                             m_.arena.FileOf(m_.arena.HeadOf(FolioId{entry})) = id;
                              file.pages.Ensure(index) = entry;
                              ++file.cached_pages;
                              --stand_in.cached_pages;
@@ -265,53 +262,25 @@ void Faults::BindShmem(const Fault& fault, FileId id) ABSL_NO_THREAD_SAFETY_ANAL
   m_.files.FreeAnonymous(stand_in.id);
 }
 
-FolioId Faults::NewAnonymous(CpuSlot& slot, Mm& mm, uint32_t flags) {
-  MemcgId memcg = mm.memcg.load(std::memory_order_relaxed);
-  m_.charges.Charge(slot, memcg, 1);
-  // Its flags stand before it is in the batch; the batch holds it, and the entry that is about to be made.
-  FolioId id = m_.arena.AllocatePage(slot.folios, memcg, kFolioAnon | kFolioSwapBacked | flags,
-                                     2 * Folio::kOneRef | Folio::kOneMapping);
-  m_.charges.ModStat(slot, memcg, Stat::kAnon, 1);
-  m_.charges.ModStat(slot, memcg, Stat::kPgpgin, 1);
-  m_.lru.AddNew(slot, id);
-  return id;
-}
-
 void Faults::SetAnonymous(const Fault& fault, Pte& pte) {
-  bool locked = fault.vma != nullptr && fault.vma->locked;
-  FolioId id = NewAnonymous(fault.slot, fault.mm, locked ? kFolioUnevictable | kFolioMlocked : 0);
-  if (fault.vma != nullptr) fault.vma->has_anon_vma = true;
-  DropPte(fault.slot, pte);
+  MemcgId memcg = fault.mm.memcg.load(std::memory_order_relaxed);
+  FolioId id = NewAnonymous(fault.slot, memcg, FlagsIn(fault.vma));
+  if (pte != 0) DropPte(fault.slot, pte);
   pte = MakePte(id, kPteAccessed | kPteWritable);
 }
 
-void Faults::DropPte(CpuSlot& slot, Pte& pte) {
-  if (Raw(PteFolio(pte)) > Raw(FolioId::kZeroPage)) m_.cache.Unmap(slot, PteFolio(pte));
-  pte = 0;
-}
-
-// A tombstone is what the kernel's unmapping would have left: nothing.
-bool Faults::Present(Pte& pte, CpuSlot& slot) {
-  if (pte == 0) return false;
-  if (Raw(PteFolio(pte)) <= Raw(FolioId::kZeroPage) || !m_.arena.Get(PteFolio(pte)).dead()) return true;
-  DropPte(slot, pte);
-  return false;
-}
-
 void Faults::Access(Mm& mm, uint64_t address) {
-  Locked lock(mm.mutex);
   Pte* pte = mm.page_table.Find(address >> m_.page_shift);
   if (pte != nullptr && *pte != 0) *pte |= kPteAccessed;
 }
 
 Outcome Faults::Migrate(CpuSlot& slot, Mm& mm, uint64_t address, MemcgId to) {
-  Locked lock(mm.mutex);
   Pte* pte = mm.page_table.Find(address >> m_.page_shift);
   if (pte == nullptr || Raw(PteFolio(*pte)) <= Raw(FolioId::kZeroPage)) return Outcome::kUnseenPage;
   const Folio& folio = m_.arena.Get(PteFolio(*pte));
   if (!folio.anon() || folio.mapcount() != 1)
     return Outcome::kCacheMismatch;  // others' locks would be needed too
-  return m_.cache.Migrate(slot, PteFolio(*pte), to) ? Outcome::kOk : Outcome::kCacheMismatch;
+  return m_.lru.Migrate(slot, PteFolio(*pte), to) ? Outcome::kOk : Outcome::kCacheMismatch;
 }
 
 // Stops where more pages were made than the node has RAM: the kernel would be killing by then.
@@ -359,9 +328,10 @@ void Faults::AddBaselineAnonymous(CpuSlot& slot, Mm& mm, PageRange range) {
 }
 
 void Faults::AddArgumentPage(CpuSlot& slot, Mm& mm) {
-  m_.charges.ModStat(slot, mm.memcg.load(std::memory_order_relaxed), Stat::kPgfault, 1);
+  MemcgId memcg = mm.memcg.load(std::memory_order_relaxed);
+  m_.charges.ModStat(slot, memcg, Stat::kPgfault, 1);
   // get_user_pages touches it for the name, the environment and the arguments: active before it is on a list.
-  mm.unbound.push_back(NewAnonymous(slot, mm, kFolioActive));
+  mm.unbound.push_back(NewAnonymous(slot, memcg, kFolioActive));
 }
 
 }  // namespace memcgd::core

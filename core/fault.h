@@ -5,7 +5,7 @@
 // us as the error code and as hints (mm_filemap_fault, mm_filemap_map_pages) that came before; where they are
 // silent, the areas decide.
 //
-// Thread safety: by the holder of the CPU's slot; takes the address space's mutex, then the file's.
+// Thread safety: by the holder of the CPU's slot and of the address space's mutex; takes the file's.
 #ifndef MEMCGD_CORE_FAULT_H_
 #define MEMCGD_CORE_FAULT_H_
 
@@ -17,14 +17,37 @@ class Faults {
  public:
   explicit Faults(Machine& machine) : m_(machine) {}
 
+  // The most frequent fault, in its shortest form: a write to private memory of no file that has no page
+  // there yet, by a thread that gave no hints.  False, with nothing done, where it is any other.
+  bool TryFirstTouch(CpuSlot& slot, Mm& mm, uint64_t address, uint32_t error_code)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex) {
+    if ((error_code & (kFaultWrite | kFaultProtection)) != kFaultWrite) return false;
+    PageNumber page = address >> m_.page_shift;
+    Vma* vma = mm.vmas.Find(page);
+    if (vma != nullptr && (vma->shared() || vma->file != FileId::kNone)) return false;
+    Pte& pte = mm.page_table.Ensure(page);
+    if (pte != 0) return false;
+    MemcgId memcg = mm.memcg.load(std::memory_order_relaxed);
+    m_.charges.ModStat(slot, memcg, Stat::kPgfault, 1);
+    pte = MakePte(NewAnonymous(slot, memcg, FlagsIn(vma)), kPteAccessed | kPteWritable);
+    return true;
+  }
   // One page fault that reached handle_mm_fault.
-  Outcome Handle(CpuSlot& slot, Mm& mm, const FaultHints& hints, uint64_t address, uint32_t error_code);
+  Outcome Handle(CpuSlot& slot, Mm& mm, const FaultHints& hints, uint64_t address, uint32_t error_code)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
   // A touch of a mapped page that made no fault (from a sampler).
-  void Access(Mm& mm, uint64_t address);
+  void Access(Mm& mm, uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
   // The anonymous folio mapped at the address, here only, changes its cgroup.
-  Outcome Migrate(CpuSlot& slot, Mm& mm, uint64_t address, MemcgId to);
-  // Whether the entry holds something; a tombstone does not, and is dropped.
-  bool Present(Pte& pte, CpuSlot& slot);
+  Outcome Migrate(CpuSlot& slot, Mm& mm, uint64_t address, MemcgId to)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
+  // Whether the entry holds something; a tombstone, which is what the kernel's unmapping would have left,
+  // does not, and is dropped.
+  bool Present(Pte& pte, CpuSlot& slot) {
+    if (pte == 0) return false;
+    if (Raw(PteFolio(pte)) <= Raw(FolioId::kZeroPage) || !m_.arena.Get(PteFolio(pte)).dead()) return true;
+    DropPte(slot, pte);
+    return false;
+  }
   // Faults that no event told: populate, mlock.  Every page of the range that is not present.
   // False where it gave up at the node's RAM.
   bool Populate(CpuSlot& slot, Mm& mm, PageRange range, bool write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
@@ -63,9 +86,29 @@ class Faults {
   void BindShmem(const Fault& fault, FileId file) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
   // True where it made a fault.
   bool PopulatePage(const Fault& fault) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
-  FolioId NewAnonymous(CpuSlot& slot, Mm& mm, uint32_t flags) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
+  // Flags of an anonymous page made in that area, which fork then copies.
+  static uint32_t FlagsIn(Vma* vma) {
+    if (vma == nullptr) return 0;
+    vma->has_anon_vma = true;
+    return vma->locked ? kFolioUnevictable | kFolioMlocked : 0;
+  }
+  // Charged, counted, on its way to its list; held by the entry that is about to be made.
+  FolioId NewAnonymous(CpuSlot& slot, MemcgId memcg, uint32_t flags) {
+    m_.charges.Charge(slot, memcg, 1);
+    // Its flags stand before it is in the batch, which holds it too.
+    FolioId id = m_.arena.AllocatePage(slot.folios, memcg, kFolioAnon | kFolioSwapBacked | flags,
+                                       Folio::kOneRef | Folio::kOneMapping);
+    StatPending& stats = m_.charges.StatsOf(slot, memcg);
+    m_.charges.Mod(stats, memcg, Stat::kAnon, 1);
+    m_.charges.Mod(stats, memcg, Stat::kPgpgin, 1);
+    m_.lru.AddNew(slot, id);
+    return id;
+  }
   void SetAnonymous(const Fault& fault, Pte& pte) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
-  void DropPte(CpuSlot& slot, Pte& pte);
+  void DropPte(CpuSlot& slot, Pte& pte) {
+    if (Raw(PteFolio(pte)) > Raw(FolioId::kZeroPage)) m_.cache.Unmap(slot, PteFolio(pte));
+    pte = 0;
+  }
 
   Machine& m_;
 };

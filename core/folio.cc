@@ -17,15 +17,15 @@ FolioArena::FolioArena() {
 }
 
 FolioArena::~FolioArena() {
-  for (std::atomic<Folio*>& chunk : chunks_) {
-    Folio* folios = chunk.load(std::memory_order_relaxed);
-    if (folios != nullptr) munmap(folios, kChunk * sizeof(Folio));
+  for (std::atomic<Chunk*>& slot : chunks_) {
+    Chunk* chunk = slot.load(std::memory_order_relaxed);
+    if (chunk != nullptr) munmap(chunk, sizeof(Chunk));
   }
 }
 
-FolioId FolioArena::Allocate(FolioCache& cache, uint32_t order) {
+FolioId FolioArena::Allocate(FolioCache& cache, MemcgId memcg, uint32_t order) {
   MEMCG_CHECK(order <= kMaxOrder);
-  if (order == 0) return AllocatePage(cache, MemcgId::kNone, 0, Folio::kOneRef);
+  if (order == 0) return AllocatePage(cache, memcg, 0, Folio::kOneRef);
   FolioId head;
   {
     Locked lock(mutex_);
@@ -38,29 +38,24 @@ FolioId FolioArena::Allocate(FolioCache& cache, uint32_t order) {
   }
   Folio& folio = Get(head);
   folio.next = folio.prev = FolioId::kNone;
-  folio.set_memcg(MemcgId::kNone);
-  folio.file = FileId::kNone;
   folio.index = 0;
   folio.flags.store(order << kFolioOrderShift, std::memory_order_relaxed);
-  folio.refs.store(Folio::kOneRef, std::memory_order_relaxed);
+  folio.state.store(Folio::StateOf(memcg, Folio::kOneRef), std::memory_order_relaxed);
   for (uint32_t i = 1; i < 1u << order; ++i) {
     Folio& tail = Get(FolioId{Raw(head) + i});
     tail.next = FolioId{i};
     tail.flags.store(kFolioTail, std::memory_order_relaxed);
-    tail.refs.store(0, std::memory_order_relaxed);
+    tail.state.store(Folio::StateOf(MemcgId::kNone, 0), std::memory_order_relaxed);
   }
   cache.in_use += int64_t{1} << order;
   return head;
 }
 
-void FolioArena::Free(FolioCache& cache, FolioId head) {
-  uint32_t order = Get(head).order();
+void FolioArena::FreeLarge(FolioCache& cache, FolioId head) {
+  Folio& folio = Get(head);
+  uint32_t order = folio.order();
+  folio.state.store(Folio::StateOf(MemcgId::kNone, 0), std::memory_order_relaxed);
   cache.in_use -= int64_t{1} << order;
-  if (order == 0) {
-    if (cache.count == FolioCache::kSize) GiveBack(cache);
-    cache.free[cache.count++] = head;
-    return;
-  }
   Locked lock(mutex_);
   free_[order].push_back(head);
 }
@@ -99,16 +94,14 @@ FolioId FolioArena::Bump(uint32_t pages) {
 }
 
 void FolioArena::EnsureChunk(uint32_t number) {
-  std::atomic<Folio*>& chunk = chunks_[number];
+  std::atomic<Chunk*>& chunk = chunks_[number];
   if (chunk.load(std::memory_order_relaxed) != nullptr) return;
-  void* memory =
-      mmap(nullptr, kChunk * sizeof(Folio), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* memory = mmap(nullptr, sizeof(Chunk), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   MEMCG_CHECK(memory != MAP_FAILED);
-  // Zero bytes are a Folio as constructed but for its cgroup, which Allocate() sets.
   // Faulted in as a whole: one call costs a tenth of its pages' faults.  Where the kernel cannot, they fault
-  // one by one.
-  madvise(memory, kChunk * sizeof(Folio), kMadvisePopulateWrite);
-  chunk.store(static_cast<Folio*>(memory), std::memory_order_release);  // pairs with Get()
+  // one by one.  The files' part only where file pages are.
+  madvise(memory, sizeof(Chunk::folios), kMadvisePopulateWrite);
+  chunk.store(static_cast<Chunk*>(memory), std::memory_order_release);  // pairs with ChunkOf()
 }
 
 void FolioArena::Restore(uint32_t end) {

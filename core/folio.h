@@ -9,17 +9,21 @@
 // looks at an entry treats a tombstone as absent, which is what the kernel's unmapping would have left there.
 //
 // Invariants
-//  1. refs, low half: one for the page cache, one per mapping (of the head or any tail), one per per-CPU
-//  batch
-//     that holds it.  The descriptor is freed by whoever drops the last.
-//  2. mapcount, high half: page-table entries that hold this very page.
+//  1. A descriptor is freed by whoever takes its last hold: page-table entries of this very page (mapcount),
+//  and
+//     references of the page cache, of per-CPU batches, and of each tail that is mapped.
+//  2. kLru says that it is on a list of its cgroup's lruvec.  Whoever clears it (test-and-clear, before the
+//  lock)
+//     owns the links, and nobody else may change the cgroup, until it is set again.
 //  3. kDead is set once, under the file's mutex; mapping needs that mutex too, so a dead page is never mapped
-//  anew,
-//     and the one that sees mapcount fall (or kDead rise) to the last mapping takes it out of file_mapped,
-//     once.
+//     anew, and the one that sees mapcount fall (or kDead rise) to the last mapping takes it out of
+//     file_mapped, once.
+//  4. Cgroup and mapcount stand in one word, so that whoever maps the first time or unmaps the last knows
+//  which
+//     cgroup it counts for, however folios move between cgroups.
 //
-// Thread safety: Folio's atomics by anyone who holds a reference; links under the lruvec's lock; file and
-// index are written before the folio can be reached.  FolioArena: all of it.
+// Thread safety: `state` and flags by anyone who has a hold; links under the lruvec's lock; index and file
+// are written before the folio can be reached.  FolioArena: all of it.
 #ifndef MEMCGD_CORE_FOLIO_H_
 #define MEMCGD_CORE_FOLIO_H_
 
@@ -34,52 +38,64 @@
 
 namespace memcgd::core {
 
-inline constexpr uint32_t kFolioLru = 1 << 0;  // on a list of its lruvec
-inline constexpr uint32_t kFolioActive = 1 << 1;
-inline constexpr uint32_t kFolioReferenced = 1 << 2;
-inline constexpr uint32_t kFolioDirty = 1 << 3;
-inline constexpr uint32_t kFolioWorkingset = 1 << 4;
-inline constexpr uint32_t kFolioUnevictable = 1 << 5;
-inline constexpr uint32_t kFolioMlocked = 1 << 6;
-inline constexpr uint32_t kFolioAnon = 1 << 7;
-inline constexpr uint32_t kFolioSwapBacked = 1 << 8;  // anonymous or shmem: lives on the anon lists
-inline constexpr uint32_t kFolioReadahead = 1 << 9;
-inline constexpr uint32_t kFolioTail = 1 << 10;
-inline constexpr uint32_t kFolioExec = 1 << 11;
+inline constexpr uint32_t kFolioActive = 1 << 0;
+inline constexpr uint32_t kFolioReferenced = 1 << 1;
+inline constexpr uint32_t kFolioDirty = 1 << 2;
+inline constexpr uint32_t kFolioWorkingset = 1 << 3;
+inline constexpr uint32_t kFolioUnevictable = 1 << 4;
+inline constexpr uint32_t kFolioMlocked = 1 << 5;
+inline constexpr uint32_t kFolioAnon = 1 << 6;
+inline constexpr uint32_t kFolioSwapBacked = 1 << 7;  // anonymous or shmem: lives on the anon lists
+inline constexpr uint32_t kFolioReadahead = 1 << 8;
+inline constexpr uint32_t kFolioTail = 1 << 9;
 inline constexpr int kFolioOrderShift = 24;  // bits 24–28: log2 of the folio's pages
 
 struct Folio {
-  static constexpr uint64_t kOneRef = 1;
-  static constexpr uint64_t kDead = uint64_t{1} << 31;
-  static constexpr uint64_t kOneMapping = uint64_t{1} << 32;
+  // state: bits 0–23 mapcount, 24–37 references, 38 kLru, 39 kDead, 40–63 the cgroup charged (kNone once
+  // uncharged).  References stay far below 2^14: one of the cache, 1024 of tails, three batches of each CPU.
+  static constexpr uint64_t kOneMapping = 1;
+  static constexpr uint64_t kMaxMappings = (1 << 24) - 1;
+  static constexpr int kRefsShift = 24;
+  static constexpr uint64_t kOneRef = uint64_t{1} << kRefsShift;
+  static constexpr uint64_t kHolds = (uint64_t{1} << 38) - 1;  // mapcount and references
+  static constexpr uint64_t kLru = uint64_t{1} << 38;
+  static constexpr uint64_t kDead = uint64_t{1} << 39;
+  static constexpr int kMemcgShift = 40;
+  static constexpr uint64_t kMemcg = ~uint64_t{0} << kMemcgShift;
 
   FolioId next = FolioId::kNone;  // LRU links; a tail's distance to its head
   FolioId prev = FolioId::kNone;
-  std::atomic<MemcgId> charged{MemcgId::kNone};  // the cgroup charged; kNone once uncharged
+  std::atomic<uint64_t> state{kMemcg};
   std::atomic<uint32_t> flags{0};
-  std::atomic<uint64_t> refs{0};
-  FileId file = FileId::kNone;
   uint32_t index = 0;  // in the file
 
-  static uint32_t RefsOf(uint64_t refs) { return static_cast<uint32_t>(refs) & 0x7fffffff; }
-  static uint32_t MapcountOf(uint64_t refs) { return static_cast<uint32_t>(refs >> 32); }
-  static bool IsDead(uint64_t refs) { return (refs & kDead) != 0; }
+  static uint64_t StateOf(MemcgId memcg, uint64_t holds) {
+    return uint64_t{Raw(memcg)} << kMemcgShift | holds;
+  }
+  static uint32_t RefsOf(uint64_t state) { return static_cast<uint32_t>((state & kHolds) >> kRefsShift); }
+  static uint32_t MapcountOf(uint64_t state) { return static_cast<uint32_t>(state & kMaxMappings); }
+  static MemcgId MemcgOf(uint64_t state) { return MemcgId{static_cast<uint32_t>(state >> kMemcgShift)}; }
 
   bool Has(uint32_t flag) const { return (flags.load(std::memory_order_relaxed) & flag) != 0; }
   void Set(uint32_t flag) { flags.fetch_or(flag, std::memory_order_relaxed); }
   void Clear(uint32_t flag) { flags.fetch_and(~flag, std::memory_order_relaxed); }
-  // The condition to isolate: true for the one caller that finds it set.  acq_rel: pairs with itself, so that
-  // the links are the winner's.
-  bool TestAndClear(uint32_t flag) { return (flags.fetch_and(~flag, std::memory_order_acq_rel) & flag) != 0; }
   uint32_t order() const { return flags.load(std::memory_order_relaxed) >> kFolioOrderShift & 31; }
   uint32_t pages() const { return 1u << order(); }
-  MemcgId memcg() const { return charged.load(std::memory_order_relaxed); }
-  void set_memcg(MemcgId memcg) { charged.store(memcg, std::memory_order_relaxed); }
   bool anon() const { return Has(kFolioAnon); }
-  uint32_t mapcount() const { return MapcountOf(refs.load(std::memory_order_relaxed)); }
-  bool dead() const { return IsDead(refs.load(std::memory_order_acquire)); }
+
+  MemcgId memcg() const { return MemcgOf(state.load(std::memory_order_relaxed)); }
+  uint32_t mapcount() const { return MapcountOf(state.load(std::memory_order_relaxed)); }
+  bool lru() const { return (state.load(std::memory_order_relaxed) & kLru) != 0; }
+  bool dead() const { return (state.load(std::memory_order_acquire) & kDead) != 0; }  // pairs with Delete()
+  // The condition to isolate: true for the one caller that finds the bit set.  acq_rel: pairs with itself and
+  // with SetLru(), so that the links are the winner's.
+  bool TestAndClearLru() { return (state.fetch_and(~kLru, std::memory_order_acq_rel) & kLru) != 0; }
+  void SetLru() { state.fetch_or(kLru, std::memory_order_release); }
+  void Get() { state.fetch_add(kOneRef, std::memory_order_relaxed); }
+  // Of a folio that is charged no more.
+  void ClearMemcg() { state.fetch_or(kMemcg, std::memory_order_relaxed); }
 };
-static_assert(sizeof(Folio) == 32);
+static_assert(sizeof(Folio) == 24);
 
 // A CPU's own free descriptors of order 0, the last freed first: most allocations touch nothing shared, and a
 // descriptor that is still in the cache.
@@ -100,33 +116,38 @@ class FolioArena {
   FolioArena(const FolioArena&) = delete;
   FolioArena& operator=(const FolioArena&) = delete;
 
-  Folio& Get(FolioId id) const {
-    return chunks_[Raw(id) / kChunk].load(std::memory_order_acquire)[Raw(id) % kChunk];  // pairs with Grow()
-  }
+  Folio& Get(FolioId id) const { return ChunkOf(id)->folios[Raw(id) % kChunk]; }
+  // The file whose page it is; memory that only file pages have.
+  FileId& FileOf(FolioId id) const { return ChunkOf(id)->files[Raw(id) % kChunk]; }
   // The head of the folio that this page is part of.
   FolioId HeadOf(FolioId page) const {
     const Folio& folio = Get(page);
     return folio.Has(kFolioTail) ? FolioId{Raw(page) - Raw(folio.next)} : page;
   }
 
-  // A folio with one reference, its tails set up; every other field is as new.
-  FolioId Allocate(FolioCache& cache, uint32_t order);
-  // A descriptor of order 0 with these flags and references; every other field is as new.
-  FolioId AllocatePage(FolioCache& cache, MemcgId memcg, uint32_t flags, uint64_t refs) {
+  // A folio with one reference, its tails set up; every other field is as new, but for its file.
+  FolioId Allocate(FolioCache& cache, MemcgId memcg, uint32_t order);
+  // A descriptor of order 0 with these flags and holds; every other field is as new.
+  FolioId AllocatePage(FolioCache& cache, MemcgId memcg, uint32_t flags, uint64_t holds) {
     if (cache.count == 0) Refill(cache);
     FolioId id = cache.free[--cache.count];
     ++cache.in_use;
     Folio& folio = Get(id);
     folio.next = folio.prev = FolioId::kNone;
-    folio.file = FileId::kNone;
     folio.index = 0;
-    folio.set_memcg(memcg);
     folio.flags.store(flags, std::memory_order_relaxed);
-    folio.refs.store(refs, std::memory_order_relaxed);
+    folio.state.store(Folio::StateOf(memcg, holds), std::memory_order_relaxed);
     return id;
   }
   // The descriptor may be reused at once.
-  void Free(FolioCache& cache, FolioId head);
+  void Free(FolioCache& cache, FolioId head) { Free(cache, head, Get(head)); }
+  void Free(FolioCache& cache, FolioId head, Folio& folio) {
+    if (folio.order() != 0) return FreeLarge(cache, head);
+    folio.state.store(Folio::StateOf(MemcgId::kNone, 0), std::memory_order_relaxed);
+    --cache.in_use;
+    if (cache.count == FolioCache::kSize) GiveBack(cache);
+    cache.free[cache.count++] = head;
+  }
 
   // One past the highest index ever used.
   uint32_t end() const { return end_.load(std::memory_order_relaxed); }
@@ -136,14 +157,22 @@ class FolioArena {
   void Restore(uint32_t end);
 
  private:
-  static constexpr uint32_t kChunk = 1u << 15;  // descriptors, 1 MiB
+  static constexpr uint32_t kChunk = 1u << 15;  // descriptors
+  struct Chunk {
+    Folio folios[kChunk];
+    FileId files[kChunk];
+  };
 
+  Chunk* ChunkOf(FolioId id) const {
+    return chunks_[Raw(id) / kChunk].load(std::memory_order_acquire);  // pairs with EnsureChunk()
+  }
+  void FreeLarge(FolioCache& cache, FolioId head);
   FolioId Bump(uint32_t pages) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EnsureChunk(uint32_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Refill(FolioCache& cache);
   void GiveBack(FolioCache& cache);
 
-  std::array<std::atomic<Folio*>, kMaxFolios / kChunk> chunks_{};
+  std::array<std::atomic<Chunk*>, kMaxFolios / kChunk> chunks_{};
   std::atomic<uint32_t> end_{2};  // 0 is none, 1 is the zero page
   Mutex mutex_;
   std::array<std::vector<FolioId>, kMaxOrder + 1> free_ ABSL_GUARDED_BY(mutex_);  // by order, last freed last

@@ -51,8 +51,8 @@ class Checker {
   int64_t& StatOf(MemcgId memcg, Stat stat) { return count_.stats[Raw(memcg)][static_cast<size_t>(stat)]; }
 
   void CountMapping(FolioId page) {
-    ++count_.mappings[Raw(page)];
-    ++count_.refs[Raw(m_.arena.HeadOf(page))];
+    FolioId head = m_.arena.HeadOf(page);
+    if (++count_.mappings[Raw(page)] == 1 && page != head) ++count_.refs[Raw(head)];
   }
 
   void CountSpaces() ABSL_NO_THREAD_SAFETY_ANALYSIS {
@@ -95,9 +95,9 @@ class Checker {
         Folio& folio = m_.arena.Get(head);
         if (page == head) ++count_.refs[Raw(head)];
         count_.cached[Raw(page)] = true;
-        if (folio.file != FileId{id} || folio.index + (Raw(page) - Raw(head)) != index) {
-          Wrong(absl::StrCat("file ", id, " page ", index, ": its folio says file ", Raw(folio.file),
-                             " page ", folio.index));
+        if (m_.arena.FileOf(head) != FileId{id} || folio.index + (Raw(page) - Raw(head)) != index) {
+          Wrong(absl::StrCat("file ", id, " page ", index, ": its folio says file ",
+                             Raw(m_.arena.FileOf(head)), " page ", folio.index));
         }
         MemcgId memcg = folio.memcg();
         if (memcg == MemcgId::kNone)
@@ -129,19 +129,19 @@ class Checker {
     uint64_t in_use = 0;
     for (uint32_t id = 2; id < m_.arena.end(); ++id) {
       Folio& folio = m_.arena.Get(FolioId{id});
-      uint64_t refs = folio.refs.load(std::memory_order_relaxed);
-      if (Folio::MapcountOf(refs) != count_.mappings[id]) {
-        Wrong(absl::StrCat("page ", id, ": mapcount ", Folio::MapcountOf(refs), ", entries ",
+      uint64_t state = folio.state.load(std::memory_order_relaxed);
+      if (Folio::MapcountOf(state) != count_.mappings[id]) {
+        Wrong(absl::StrCat("page ", id, ": mapcount ", Folio::MapcountOf(state), ", entries ",
                            count_.mappings[id]));
       }
       if (folio.Has(kFolioTail)) continue;
-      if (Folio::RefsOf(refs) != count_.refs[id]) {
-        Wrong(absl::StrCat("folio ", id, ": refs ", Folio::RefsOf(refs), ", holders ", count_.refs[id]));
+      if (Folio::RefsOf(state) != count_.refs[id]) {
+        Wrong(absl::StrCat("folio ", id, ": refs ", Folio::RefsOf(state), ", holders ", count_.refs[id]));
       }
-      if (Folio::RefsOf(refs) == 0) continue;
+      if ((state & Folio::kHolds) == 0) continue;
       in_use += folio.pages();
       MemcgId memcg = folio.memcg();
-      if (Folio::IsDead(refs) != (memcg == MemcgId::kNone))
+      if (((state & Folio::kDead) != 0) != (memcg == MemcgId::kNone))
         Wrong(absl::StrCat("folio ", id, ": dead or charged, not both"));
       if (memcg == MemcgId::kNone) continue;
       count_.charged[Raw(memcg)] += folio.pages();
@@ -162,7 +162,7 @@ class Checker {
         FolioId prev = FolioId::kNone;
         for (FolioId id = list.head; id != FolioId::kNone && wrong_.empty(); id = m_.arena.Get(id).next) {
           Folio& folio = m_.arena.Get(id);
-          if (folio.prev != prev || !folio.Has(kFolioLru) || folio.dead() || folio.memcg() != memcg->id ||
+          if (folio.prev != prev || !folio.lru() || folio.dead() || folio.memcg() != memcg->id ||
               LruListOf(folio.flags.load(std::memory_order_relaxed)) != which) {
             Wrong(
                 absl::StrCat("folio ", Raw(id), " does not belong on list ", i, " of cgroup ", memcg->path));

@@ -1,16 +1,18 @@
 #include "core/lru.h"
 
+#include <utility>
+
 namespace memcgd::core {
 namespace {
 
-// Holds one lruvec's lock over a run of folios of one cgroup.
+// Holds one lruvec's lock over a run of folios of one cgroup, and counts what the run adds to its lists.
 class LruvecRun {
  public:
-  explicit LruvecRun(MemcgTree& tree) : tree_(tree) {}
+  LruvecRun(MemcgTree& tree, Charges& charges, CpuSlot& slot) : tree_(tree), charges_(charges), slot_(slot) {}
   ~LruvecRun() { Release(); }
 
   Lruvec& Lock(MemcgId memcg) ABSL_NO_THREAD_SAFETY_ANALYSIS {  // the lock held depends on the data
-    if (lruvec_ == nullptr || memcg != memcg_) {
+    if (memcg != memcg_) {
       Release();
       memcg_ = memcg;
       lruvec_ = &tree_.Get(memcg).lruvec;
@@ -18,23 +20,31 @@ class LruvecRun {
     }
     return *lruvec_;
   }
+  void Count(LruList list, int32_t pages) { pages_[static_cast<size_t>(list)] += pages; }
 
  private:
   void Release() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    if (lruvec_ != nullptr) lruvec_->lock.Unlock();
-    lruvec_ = nullptr;
+    if (lruvec_ == nullptr) return;
+    lruvec_->lock.Unlock();
+    for (size_t i = 0; i < kLruLists; ++i) {
+      if (pages_[i] != 0) charges_.ModStat(slot_, memcg_, LruStat(static_cast<LruList>(i)), pages_[i]);
+      pages_[i] = 0;
+    }
   }
 
   MemcgTree& tree_;
+  Charges& charges_;
+  CpuSlot& slot_;
   Lruvec* lruvec_ = nullptr;
   MemcgId memcg_ = MemcgId::kNone;
+  std::array<int32_t, kLruLists> pages_{};
 };
 
 }  // namespace
 
 void Lru::Add(CpuSlot& slot, FolioId head) {
   Folio& folio = arena_.Get(head);
-  folio.refs.fetch_add(Folio::kOneRef, std::memory_order_relaxed);
+  folio.Get();
   slot.lru_add.folios[slot.lru_add.count++] = head;
   if (slot.lru_add.count == FolioBatch::kSize || folio.order() > 0) DrainAdd(slot);
 }
@@ -45,25 +55,33 @@ void Lru::Drain(CpuSlot& slot) {
   DrainLazyFree(slot);
 }
 
+// Each folio goes to its list and out of the batch in one step.
 void Lru::DrainAdd(CpuSlot& slot) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  FolioBatch unheld;  // ended when the run's lock is let go of
   {
-    LruvecRun run(tree_);
+    LruvecRun run(tree_, charges_, slot);
     for (uint32_t i = 0; i < slot.lru_add.count; ++i) {
-      Folio& folio = arena_.Get(slot.lru_add.folios[i]);
-      uint64_t refs = folio.refs.load(std::memory_order_acquire);
-      if (Folio::RefsOf(refs) == 1 || Folio::IsDead(refs))
-        continue;  // only the batch holds it: not worth a list
-      MemcgId memcg = folio.memcg();
-      if (memcg == MemcgId::kNone) continue;  // discharged since
-      Lruvec& lruvec = run.Lock(memcg);
-      if (folio.dead()) continue;
-      LruList list = LruListOf(folio.flags.load(std::memory_order_relaxed));
-      lruvec.PushFront(arena_, list, slot.lru_add.folios[i]);
-      charges_.ModStat(slot, memcg, LruStat(list), static_cast<int32_t>(folio.pages()));
-      folio.Set(kFolioLru);
+      FolioId head = slot.lru_add.folios[i];
+      Folio& folio = arena_.Get(head);
+      uint64_t state = folio.state.load(std::memory_order_acquire);
+      bool only_ours = (state & Folio::kHolds) == Folio::kOneRef;  // not worth a list
+      uint64_t change = uint64_t{0} - Folio::kOneRef;
+      if (!only_ours && (state & Folio::kDead) == 0) {
+        Lruvec& lruvec = run.Lock(Folio::MemcgOf(state));  // of a folio that is not isolated: it stays
+        if (!folio.dead()) {
+          LruList list = LruListOf(folio.flags.load(std::memory_order_relaxed));
+          lruvec.PushFront(arena_, list, head, folio);
+          run.Count(list, static_cast<int32_t>(folio.pages()));
+          change += Folio::kLru;
+        }
+      }
+      // Release: TestAndClearLru() sees the links.
+      uint64_t before = folio.state.fetch_add(change, std::memory_order_acq_rel);
+      if ((before & Folio::kHolds) == Folio::kOneRef) unheld.folios[unheld.count++] = head;
     }
+    slot.lru_add.count = 0;
   }
-  PutBatch(slot, slot.lru_add);
+  for (uint32_t i = 0; i < unheld.count; ++i) End(slot, unheld.folios[i]);
 }
 
 void Lru::MarkAccessed(CpuSlot& slot, FolioId head) {
@@ -75,7 +93,7 @@ void Lru::MarkAccessed(CpuSlot& slot, FolioId head) {
     return;
   }
   if (folio.Has(kFolioUnevictable) || folio.Has(kFolioActive)) return;
-  if (folio.Has(kFolioLru)) {
+  if (folio.lru()) {
     Activate(slot, head);
   } else if (BatchHolds(slot.lru_add, head)) {
     folio.Set(kFolioActive);  // it will be added to the active list
@@ -93,9 +111,9 @@ bool Lru::BatchHolds(const FolioBatch& batch, FolioId head) const {
 
 void Lru::Activate(CpuSlot& slot, FolioId head) {
   Folio& folio = arena_.Get(head);
-  if (folio.Has(kFolioActive | kFolioUnevictable) || !folio.Has(kFolioLru)) return;
+  if (folio.Has(kFolioActive | kFolioUnevictable) || !folio.lru()) return;
   if (BatchHolds(slot.lru_activate, head)) return;
-  folio.refs.fetch_add(Folio::kOneRef, std::memory_order_relaxed);
+  folio.Get();
   slot.lru_activate.folios[slot.lru_activate.count++] = head;
   if (slot.lru_activate.count == FolioBatch::kSize || folio.order() > 0) DrainActivate(slot);
 }
@@ -113,22 +131,74 @@ void Lru::DrainActivate(CpuSlot& slot) {
 
 MemcgId Lru::Move(CpuSlot& slot, FolioId head, uint32_t set, uint32_t clear) {
   Folio& folio = arena_.Get(head);
+  if (!folio.TestAndClearLru()) return MemcgId::kNone;
   MemcgId memcg = folio.memcg();
-  if (!folio.TestAndClear(kFolioLru)) return MemcgId::kNone;
-  Lruvec& lruvec = tree_.Get(memcg).lruvec;
+  LruvecRun run(tree_, charges_, slot);
+  Lruvec& lruvec = run.Lock(memcg);
+  lruvec.lock.AssertHeld();
   int32_t pages = static_cast<int32_t>(folio.pages());
-  Locked lock(lruvec.lock);
   LruList from = LruListOf(folio.flags.load(std::memory_order_relaxed));
-  lruvec.Unlink(arena_, from, head);
-  charges_.ModStat(slot, memcg, LruStat(from), -pages);
+  lruvec.Unlink(arena_, from, head, folio);
+  run.Count(from, -pages);
   if (folio.dead()) return MemcgId::kNone;  // its deletion found the bit clear and left the unlinking to us
   folio.Clear(clear);
   folio.Set(set);
   LruList to = LruListOf(folio.flags.load(std::memory_order_relaxed));
-  lruvec.PushFront(arena_, to, head);
-  charges_.ModStat(slot, memcg, LruStat(to), pages);
-  folio.Set(kFolioLru);
+  lruvec.PushFront(arena_, to, head, folio);
+  run.Count(to, pages);
+  folio.SetLru();
   return memcg;
+}
+
+// mem_cgroup_move_account(), as cgroup v1 had it
+bool Lru::Migrate(CpuSlot& slot, FolioId head, MemcgId to) {
+  Folio& folio = arena_.Get(head);
+  if (folio.order() > 0 || !folio.TestAndClearLru()) return false;
+  MemcgId from = folio.memcg();
+  if (from == to) {
+    folio.SetLru();
+    return true;
+  }
+  charges_.Charge(slot, to, 1);
+  LruList list;
+  {
+    LruvecRun run(tree_, charges_, slot);
+    Lruvec& lruvec = run.Lock(from);
+    lruvec.lock.AssertHeld();
+    list = LruListOf(folio.flags.load(std::memory_order_relaxed));
+    lruvec.Unlink(arena_, list, head, folio);
+    run.Count(list, -1);
+  }
+  // Those who map and unmap it meanwhile count for the cgroup that they find beside the mapcount.
+  uint64_t state = folio.state.load(std::memory_order_relaxed);
+  while (!folio.state.compare_exchange_weak(state, (state & ~Folio::kMemcg) | Folio::StateOf(to, 0),
+                                            std::memory_order_acq_rel)) {
+  }
+  auto move = [&](Stat stat) {
+    charges_.ModStat(slot, from, stat, -1);
+    charges_.ModStat(slot, to, stat, 1);
+  };
+  bool mapped = Folio::MapcountOf(state) > 0;
+  if (folio.anon()) {
+    if (mapped) move(Stat::kAnon);
+  } else {
+    move(Stat::kFile);
+    if (folio.Has(kFolioSwapBacked)) move(Stat::kShmem);
+    if (mapped) move(Stat::kFileMapped);
+    if (folio.Has(kFolioDirty)) move(Stat::kFileDirty);
+  }
+  charges_.ModStat(slot, from, Stat::kPgpgout, 1);
+  charges_.ModStat(slot, to, Stat::kPgpgin, 1);
+  {
+    LruvecRun run(tree_, charges_, slot);
+    Lruvec& lruvec = run.Lock(to);
+    lruvec.lock.AssertHeld();
+    lruvec.PushFront(arena_, list, head, folio);
+    run.Count(list, 1);
+    folio.SetLru();
+  }
+  charges_.Uncharge(slot, from, 1);
+  return true;
 }
 
 void Lru::PutBatch(CpuSlot& slot, FolioBatch& batch) {
@@ -139,8 +209,8 @@ void Lru::PutBatch(CpuSlot& slot, FolioBatch& batch) {
 
 void Lru::MarkLazyFree(CpuSlot& slot, FolioId head) {
   Folio& folio = arena_.Get(head);
-  if (!folio.Has(kFolioLru) || !folio.Has(kFolioSwapBacked) || folio.Has(kFolioUnevictable)) return;
-  folio.refs.fetch_add(Folio::kOneRef, std::memory_order_relaxed);
+  if (!folio.lru() || !folio.Has(kFolioSwapBacked) || folio.Has(kFolioUnevictable)) return;
+  folio.Get();
   slot.lru_lazyfree.folios[slot.lru_lazyfree.count++] = head;
   if (slot.lru_lazyfree.count == FolioBatch::kSize || folio.order() > 0) DrainLazyFree(slot);
 }
@@ -167,7 +237,7 @@ void Lru::SetUnevictable(CpuSlot& slot, FolioId head, bool unevictable) {
     // In a batch: it goes to the right list when that is drained, which looks at the flags under the lock.
     Lruvec& lruvec = tree_.Get(memcg).lruvec;
     Locked lock(lruvec.lock);
-    if (folio.Has(kFolioLru)) continue;  // drained just now
+    if (folio.lru()) continue;  // drained just now
     folio.Clear(clear);
     folio.Set(set);
   }
@@ -177,42 +247,61 @@ void Lru::Discharge(CpuSlot& slot, FolioId head) {
   Folio& folio = arena_.Get(head);
   MemcgId memcg = folio.memcg();
   if (memcg == MemcgId::kNone) return;
-  int32_t pages = static_cast<int32_t>(folio.pages());
+  uint32_t pages = folio.pages();
   {
-    Lruvec& lruvec = tree_.Get(memcg).lruvec;
-    Locked lock(lruvec.lock);
-    if (folio.TestAndClear(kFolioLru)) {
+    LruvecRun run(tree_, charges_, slot);
+    Lruvec& lruvec = run.Lock(memcg);
+    lruvec.lock.AssertHeld();
+    if (folio.TestAndClearLru()) {
       LruList list = LruListOf(folio.flags.load(std::memory_order_relaxed));
-      lruvec.Unlink(arena_, list, head);
-      charges_.ModStat(slot, memcg, LruStat(list), -pages);
+      lruvec.Unlink(arena_, list, head, folio);
+      run.Count(list, -static_cast<int32_t>(pages));
     }
-    folio.set_memcg(MemcgId::kNone);
+    folio.ClearMemcg();
   }
-  charges_.ModStat(slot, memcg, Stat::kPgpgout, pages);
-  charges_.Uncharge(slot, memcg, folio.pages());
+  charges_.ModStat(slot, memcg, Stat::kPgpgout, static_cast<int32_t>(pages));
+  charges_.Uncharge(slot, memcg, pages);
 }
 
 // Nobody else can reach them: only the lists need their lock, kept over a run of folios of one cgroup.
 void Lru::FlushEnded(CpuSlot& slot) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-  LruvecRun run(tree_);
+  LruvecRun run(tree_, charges_, slot);
+  MemcgId last = MemcgId::kNone;
+  uint32_t last_pages = 0;   // of `last`, ended since
+  uint32_t last_mapped = 0;  // of them, those that end with their mapping: anonymous ones
+  auto uncharge = [&] {
+    if (last_pages == 0) return;
+    if (last_mapped > 0) charges_.ModStat(slot, last, Stat::kAnon, -static_cast<int32_t>(last_mapped));
+    charges_.ModStat(slot, last, Stat::kPgpgout, static_cast<int32_t>(last_pages));
+    charges_.Uncharge(slot, last, last_pages);
+    last_pages = last_mapped = 0;
+  };
   for (uint32_t i = 0; i < slot.ended.count; ++i) {
     FolioId head = slot.ended.folios[i];
     Folio& folio = arena_.Get(head);
-    MemcgId memcg = folio.memcg();
+    uint64_t state = folio.state.load(std::memory_order_acquire);
+    MemcgId memcg = Folio::MemcgOf(state);
     if (memcg != MemcgId::kNone) {
-      int32_t pages = static_cast<int32_t>(folio.pages());
-      uint32_t flags = folio.flags.load(std::memory_order_acquire);
-      if ((flags & kFolioLru) != 0) {
-        LruList list = LruListOf(flags);
-        run.Lock(memcg).Unlink(arena_, list, head);
-        charges_.ModStat(slot, memcg, LruStat(list), -pages);
+      if (memcg != last) {
+        uncharge();
+        last = memcg;
       }
-      charges_.ModStat(slot, memcg, Stat::kPgpgout, pages);
-      charges_.Uncharge(slot, memcg, folio.pages());
+      Lruvec& lruvec = run.Lock(memcg);
+      state = folio.state.load(std::memory_order_relaxed);
+      uint32_t flags = folio.flags.load(std::memory_order_relaxed);
+      uint32_t pages = 1u << (flags >> kFolioOrderShift);
+      if ((state & Folio::kLru) != 0) {
+        LruList list = LruListOf(flags);
+        lruvec.Unlink(arena_, list, head, folio);
+        run.Count(list, -static_cast<int32_t>(pages));
+      }
+      last_pages += pages;
+      last_mapped += Folio::MapcountOf(state);
     }
-    arena_.Free(slot.folios, head);
+    arena_.Free(slot.folios, head, folio);
   }
   slot.ended.count = 0;
+  uncharge();
 }
 
 void Lru::Age(MemcgId memcg, uint32_t pages) {

@@ -3,13 +3,8 @@
 // Kernel counterpart: mm/swap.c (folio_add_lru, folio_mark_accessed, folio_activate, folios_put), and
 // workingset_activation() of mm/workingset.c.
 //
-// Invariants
-//  1. The LRU bit is set only under the lruvec's lock, by whoever has put the folio on a list; whoever clears
-//  it
-//     (test-and-clear, before the lock) owns the links until it sets it again.
-//  2. kDead is set before a deletion takes the lock; a push looks for it under the lock.  So a dead folio is
-//  on no
-//     list once its deletion has left the lock, or its mover has.
+// Invariant: kDead is set before a deletion takes the lruvec's lock, and a push looks for it under the lock.
+// So a dead folio is on no list once its deletion has left the lock, or its mover has.
 //
 // Thread safety: by the holder of the CPU's slot.  Takes lruvec locks, one at a time, kept over a run of
 // folios of one cgroup.
@@ -42,12 +37,13 @@ class Lru {
   void SetUnevictable(CpuSlot& slot, FolioId head, bool unevictable);
   // Drops a reference; the last one ends the folio: off its list, uncharged, freed.
   void Put(CpuSlot& slot, FolioId head) {
-    uint64_t before = arena_.Get(head).refs.fetch_sub(Folio::kOneRef, std::memory_order_acq_rel);
-    if (Folio::RefsOf(before) == 1) End(slot, head);
+    uint64_t before = arena_.Get(head).state.fetch_sub(Folio::kOneRef, std::memory_order_acq_rel);
+    if ((before & Folio::kHolds) == Folio::kOneRef) End(slot, head);
   }
   // Off its list and uncharged; a tombstone stays as long as page-table entries hold it.
   void Discharge(CpuSlot& slot, FolioId head);
-  // A folio whose last reference was dropped: ended when the CPU's batch of such is full, or the event ends.
+  // A folio whose last hold was dropped, or is a mapping that nobody can copy any more and that is dropped
+  // with the rest: ended when the CPU's batch of such is full, or the event ends.
   void End(CpuSlot& slot, FolioId head) {
     slot.ended.folios[slot.ended.count++] = head;
     if (slot.ended.count == FolioBatch::kSize) FlushEnded(slot);
@@ -59,6 +55,10 @@ class Lru {
     slot.lru_add.folios[slot.lru_add.count++] = head;
     if (slot.lru_add.count == FolioBatch::kSize) DrainAdd(slot);
   }
+
+  // The folio and its charge go to another cgroup, where it can be isolated; large folios stay.  By the
+  // holder of the file's mutex, or for an anonymous folio with one mapping that of the address space.
+  bool Migrate(CpuSlot& slot, FolioId head, MemcgId to);
 
   // The lruvec's clock ticks, here and at every ancestor (workingset_age_nonresident).
   void Age(MemcgId memcg, uint32_t pages);

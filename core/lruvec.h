@@ -41,8 +41,9 @@ struct Lruvec {
     int64_t pages = 0;
   };
 
-  void PushFront(FolioArena& arena, LruList list, FolioId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lock);
-  void Unlink(FolioArena& arena, LruList list, FolioId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lock);
+  void PushFront(FolioArena& arena, LruList list, FolioId id, Folio& folio)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(lock);
+  void Unlink(FolioArena& arena, LruList list, FolioId id, Folio& folio) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lock);
 
   alignas(64) SpinLock lock;
   std::array<List, kLruLists> lists ABSL_GUARDED_BY(lock);
@@ -50,6 +51,37 @@ struct Lruvec {
   // that orders nothing.
   std::atomic<int64_t> nonresident_age{0};
 };
+
+inline void Lruvec::PushFront(FolioArena& arena, LruList which, FolioId id, Folio& folio) {
+  List& list = lists[static_cast<size_t>(which)];
+  folio.prev = FolioId::kNone;
+  folio.next = list.head;
+  if (list.head != FolioId::kNone) {
+    arena.Get(list.head).prev = id;
+  } else {
+    list.tail = id;
+  }
+  list.head = id;
+  list.pages += folio.pages();
+}
+
+inline void Lruvec::Unlink(FolioArena& arena, LruList which, FolioId id, Folio& folio) {
+  List& list = lists[static_cast<size_t>(which)];
+  FolioId prev = folio.prev, next = folio.next;
+  if (prev != FolioId::kNone) {
+    arena.Get(prev).next = next;
+  } else {
+    MEMCG_CHECK(list.head == id);
+    list.head = next;
+  }
+  if (next != FolioId::kNone) {
+    arena.Get(next).prev = prev;
+  } else {
+    MEMCG_CHECK(list.tail == id);
+    list.tail = prev;
+  }
+  list.pages -= folio.pages();
+}
 
 // A CPU's folios on their way to a list (PAGEVEC_SIZE).
 struct FolioBatch {

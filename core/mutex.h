@@ -28,6 +28,7 @@ namespace memcgd::core {
 class ABSL_LOCKABLE Mutex {
  public:
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mutex_.lock(); }
+  bool TryLock() ABSL_EXCLUSIVE_TRYLOCK_FUNCTION(true) { return mutex_.try_lock(); }
   void Unlock() ABSL_UNLOCK_FUNCTION() { mutex_.unlock(); }
   // Tells the analysis what it cannot see: that this is the lock which the caller holds under another name.
   void AssertHeld() const ABSL_ASSERT_EXCLUSIVE_LOCK() {}
@@ -58,7 +59,11 @@ class ABSL_LOCKABLE SpinLock {
       }
     }
   }
+  bool TryLock() ABSL_EXCLUSIVE_TRYLOCK_FUNCTION(true) {
+    return !locked_.exchange(true, std::memory_order_acquire);
+  }
   void Unlock() ABSL_UNLOCK_FUNCTION() { locked_.store(false, std::memory_order_release); }
+  void AssertHeld() const ABSL_ASSERT_EXCLUSIVE_LOCK() {}
 
  private:
   std::atomic<bool> locked_{false};

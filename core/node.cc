@@ -159,6 +159,7 @@ void Node::FreeDyingAtCut() {
       machine_->charges.FlushStats(*slot, memcg.id);
       machine_->charges.SettlePending(*slot, memcg.id);
       slot->stats[Raw(memcg.id)] = nullptr;
+      slot->stats_memcg = MemcgId::kNone;
     }
     tree.Free(memcg.id);
   }

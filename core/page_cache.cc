@@ -3,6 +3,12 @@
 #include <algorithm>
 
 namespace memcgd::core {
+namespace {
+
+// More streams than this do not map one page at the same instant: room between the look and the count.
+constexpr uint64_t kStreamsAtOnce = 4096;
+
+}  // namespace
 
 FileTable::FileTable() : chunks_(new std::atomic<File*>[kMaxFiles / kChunk]()) {
   chunks_[0].store(new File[kChunk], std::memory_order_relaxed);
@@ -86,10 +92,9 @@ bool PageCache::Add(CpuSlot& slot, File& file, PageIndex index, uint32_t order, 
     }
   }
   charges_.Charge(slot, memcg, pages);
-  FolioId head = arena_.Allocate(slot.folios, order);
+  FolioId head = arena_.Allocate(slot.folios, memcg, order);
   Folio& folio = arena_.Get(head);
-  folio.set_memcg(memcg);
-  folio.file = file.id;
+  arena_.FileOf(head) = file.id;
   folio.index = static_cast<uint32_t>(index);
   folio.Set(flags | (file.shmem ? kFolioSwapBacked : 0));  // before it is in a batch
   const Shadow* shadow = nullptr;
@@ -168,8 +173,9 @@ bool PageCache::Delete(CpuSlot& slot, File& file, PageIndex index, uint32_t orde
   }
   int32_t mapped = 0;
   for (uint32_t i = 0; i < folio.pages(); ++i) {
-    uint64_t refs = arena_.Get(FolioId{Raw(head) + i}).refs.fetch_or(Folio::kDead, std::memory_order_acq_rel);
-    mapped += Folio::MapcountOf(refs) > 0;
+    Folio& page = arena_.Get(FolioId{Raw(head) + i});
+    uint64_t before = page.state.fetch_or(Folio::kDead, std::memory_order_acq_rel);
+    mapped += Folio::MapcountOf(before) > 0;
     file.pages.Ensure(folio.index + i) = File::kAbsent;
     if (evictor != MemcgId::kNone) file.shadows[folio.index + i] = shadow;
   }
@@ -250,42 +256,34 @@ void PageCache::DeleteAll(CpuSlot& slot, File& file) {
   file.shadows.clear();
 }
 
-bool PageCache::Migrate(CpuSlot&, FolioId, MemcgId) { return false; }
-
-void PageCache::Map(CpuSlot& slot, FolioId page) {
+bool PageCache::Map(CpuSlot& slot, FolioId page) {
   Folio& folio = arena_.Get(page);
-  if (folio.Has(kFolioTail)) {
+  if (folio.mapcount() >= Folio::kMaxMappings - kStreamsAtOnce) return false;
+  uint64_t before = folio.state.fetch_add(Folio::kOneMapping, std::memory_order_relaxed);
+  if (Folio::MapcountOf(before) > 0) return true;
+  if (folio.Has(kFolioTail)) {  // a mapped tail holds its head
     Folio& head = arena_.Get(arena_.HeadOf(page));
-    head.refs.fetch_add(Folio::kOneRef, std::memory_order_relaxed);
-    uint64_t before = folio.refs.fetch_add(Folio::kOneMapping, std::memory_order_relaxed);
-    if (Folio::MapcountOf(before) == 0) charges_.ModStat(slot, head.memcg(), Stat::kFileMapped, 1);
-    return;
+    head.Get();
+    charges_.ModStat(slot, head.memcg(), Stat::kFileMapped, 1);
+  } else {
+    charges_.ModStat(slot, Folio::MemcgOf(before), folio.anon() ? Stat::kAnon : Stat::kFileMapped, 1);
   }
-  uint64_t before = folio.refs.fetch_add(Folio::kOneMapping | Folio::kOneRef, std::memory_order_relaxed);
-  if (Folio::MapcountOf(before) == 0) {
-    charges_.ModStat(slot, folio.memcg(), folio.anon() ? Stat::kAnon : Stat::kFileMapped, 1);
-  }
+  return true;
 }
 
-void PageCache::Unmap(CpuSlot& slot, FolioId page) {
+void PageCache::UnmapLast(CpuSlot& slot, FolioId page, uint64_t before) {
   Folio& folio = arena_.Get(page);
+  bool dead = (before & Folio::kDead) != 0;  // its deletion counted the mappings out
   if (folio.Has(kFolioTail)) {
     FolioId head = arena_.HeadOf(page);
-    MemcgId memcg = arena_.Get(head).memcg();
-    uint64_t before = folio.refs.fetch_sub(Folio::kOneMapping, std::memory_order_acq_rel);
-    if (Folio::MapcountOf(before) == 1 && !Folio::IsDead(before))
-      charges_.ModStat(slot, memcg, Stat::kFileMapped, -1);
+    if (!dead) charges_.ModStat(slot, arena_.Get(head).memcg(), Stat::kFileMapped, -1);
     lru_.Put(slot, head);
     return;
   }
-  // The cgroup is read before the reference goes: after it, the folio may be another's.
-  MemcgId memcg = folio.memcg();
-  bool anon = folio.anon();
-  uint64_t before = folio.refs.fetch_sub(Folio::kOneMapping | Folio::kOneRef, std::memory_order_acq_rel);
-  if (Folio::MapcountOf(before) == 1 && !Folio::IsDead(before)) {
-    charges_.ModStat(slot, memcg, anon ? Stat::kAnon : Stat::kFileMapped, -1);
+  if (!dead) {
+    charges_.ModStat(slot, Folio::MemcgOf(before), folio.anon() ? Stat::kAnon : Stat::kFileMapped, -1);
   }
-  if (Folio::RefsOf(before) == 1) lru_.End(slot, page);
+  if ((before & Folio::kHolds) == Folio::kOneMapping) lru_.End(slot, page);
 }
 
 }  // namespace memcgd::core

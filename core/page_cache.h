@@ -53,7 +53,7 @@ struct File {
 
   Mutex mutex;
   uint64_t cached_pages ABSL_GUARDED_BY(mutex) = 0;
-  SparseArray pages ABSL_GUARDED_BY(mutex);  // folio index, kAbsent, or 0: never seen
+  SparseArray<2> pages ABSL_GUARDED_BY(mutex);  // folio index, kAbsent, or 0: never seen
   absl::flat_hash_map<uint64_t, Shadow> shadows ABSL_GUARDED_BY(mutex);
   // Anonymous shared memory: pages of areas that map it, and pages committed for it.  It ends with its last
   // area.
@@ -131,17 +131,26 @@ class PageCache {
   // Deletes every page: the object is gone.
   void DeleteAll(CpuSlot& slot, File& file) ABSL_EXCLUSIVE_LOCKS_REQUIRED(file.mutex);
 
-  // The folio changes its cgroup, where it can be isolated from its list.  By the holder of the file's mutex,
-  // or for an anonymous folio with one mapping that of the address space.
-  bool Migrate(CpuSlot& slot, FolioId head, MemcgId to);
-
   // A page-table entry takes, or lets go of, this very page.  Map() needs the file's mutex where it is a
-  // file's.
-  void Map(CpuSlot& slot, FolioId page);
-  void Unmap(CpuSlot& slot, FolioId page);
+  // file's; false where so many entries hold the page that none more can be counted.
+  bool Map(CpuSlot& slot, FolioId page);
+  // By the holder of the entry's address space.
+  void Unmap(CpuSlot& slot, FolioId page) {
+    Folio& folio = arena_.Get(page);
+    uint64_t state = folio.state.load(std::memory_order_acquire);
+    if ((state & Folio::kHolds) == Folio::kOneMapping && Folio::MemcgOf(state) != MemcgId::kNone) {
+      // An anonymous page of ours alone: no other entry to copy it from, no batch.  It ends, and the mapping
+      // with it, without a locked instruction.
+      return lru_.End(slot, page);
+    }
+    uint64_t before = folio.state.fetch_sub(Folio::kOneMapping, std::memory_order_acq_rel);
+    if (Folio::MapcountOf(before) == 1) UnmapLast(slot, page, before);
+  }
 
  private:
   void MarkUnmapped(CpuSlot& slot, FolioId head);
+  // What follows from a page's last mapping's end; `before`: its state with it.
+  void UnmapLast(CpuSlot& slot, FolioId page, uint64_t before);
   void Refault(CpuSlot& slot, FolioId head, const Shadow& shadow);
 
   MemcgTree& tree_;

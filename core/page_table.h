@@ -23,7 +23,7 @@ inline constexpr Pte kPteWritable = 1u << 30;
 inline FolioId PteFolio(Pte pte) { return FolioId{pte & kPteFolioMask}; }
 inline Pte MakePte(FolioId folio, Pte bits) { return Raw(folio) | bits; }
 
-using PageTable = SparseArray;
+using PageTable = SparseArray<16>;
 
 }  // namespace memcgd::core
 

@@ -95,7 +95,11 @@ Outcome Processes::Clone(CpuSlot& slot, uint32_t parent_tid, const wide::Clone& 
     }
   }
   Outcome outcome = Outcome::kOk;
-  if (copy != MmId::kNone) outcome = spaces_.Fork(slot, m_.mms.Get(Raw(parent_mm)), m_.mms.Get(Raw(copy)));
+  if (copy != MmId::kNone) {
+    Mm& from = m_.mms.Get(Raw(parent_mm));
+    Locked lock(from.mutex);
+    outcome = spaces_.Fork(slot, from, m_.mms.Get(Raw(copy)));
+  }
   if (outcome != Outcome::kOk) {  // refused: no child
     EndProcess(slot, *child_process, child_process->generation.load(std::memory_order_relaxed));
     return outcome;
@@ -144,7 +148,10 @@ void Processes::PutMm(CpuSlot& slot, MmId id) {
     Locked lock(mutex_);
     if (--mm.users > 0) return;
   }
-  spaces_.Teardown(slot, mm);
+  {
+    Locked lock(mm.mutex);
+    spaces_.Teardown(slot, mm);
+  }
   Locked lock(mutex_);
   --m_.tree.Get(mm.memcg.load(std::memory_order_relaxed)).spaces;
   m_.mms.Free(Raw(id));

@@ -38,8 +38,8 @@ void WalkVector(Archive& a, std::vector<T>& vector, Fn walk) {
   for (T& element : vector) walk(element);
 }
 
-template <typename Archive>
-void WalkSparse(Archive& a, SparseArray& array) {
+template <typename Archive, uint64_t kRecent>
+void WalkSparse(Archive& a, SparseArray<kRecent>& array) {
   if constexpr (Archive::kReads) {
     uint64_t entries = a.Size(0);
     PageNumber page = 0;
@@ -220,11 +220,11 @@ void Snapshot::WalkFolios(Archive& a, Machine& m) {
     Folio& folio = m.arena.Get(FolioId{id});
     a(folio.next);
     a(folio.prev);
-    a(folio.charged);
+    a(folio.state);
     a(folio.flags);
-    a(folio.refs);
-    a(folio.file);
     a(folio.index);
+    // Anonymous pages and free descriptors have no file; to ask would make memory for one.
+    if (folio.memcg() != MemcgId::kNone && !folio.anon()) a(m.arena.FileOf(FolioId{id}));
   }
 }
 

@@ -15,6 +15,9 @@
 
 namespace memcgd::core {
 
+// kRecent: look-ups of so many leaves, by their numbers' low bits, skip the tree: a program works at a few
+// places at a time, a file is mostly read through.
+template <uint64_t kRecent>
 class SparseArray {
  public:
   static constexpr uint32_t kLeafEntries = 512;
@@ -27,7 +30,8 @@ class SparseArray {
   // The entry; its leaf is made where it does not exist.
   uint32_t& Ensure(PageNumber page) {
     uint64_t number = page / kLeafEntries;
-    Leaf* leaf = number == last_number_ ? last_ : EnsureLeaf(number);
+    const Recent& recent = recent_[number % kRecent];
+    Leaf* leaf = number == recent.number ? recent.leaf : EnsureLeaf(number);
     return (*leaf)[page % kLeafEntries];
   }
   // Calls fn(page, entry&) for each present entry, in order.
@@ -45,26 +49,39 @@ class SparseArray {
     }
   }
   // Frees the leaves that lie wholly in the range; their entries are 0.
-  void FreeLeaves(PageRange range);
+  void FreeLeaves(PageRange range) {
+    uint64_t first = (range.first + kLeafEntries - 1) / kLeafEntries;
+    uint64_t end = range.end / kLeafEntries;
+    if (first >= end) return;
+    leaves_.erase(leaves_.lower_bound(first), leaves_.lower_bound(end));
+    recent_.fill({});
+  }
   size_t leaves() const { return leaves_.size(); }
 
  private:
   using Leaf = std::array<uint32_t, kLeafEntries>;
 
-  Leaf* EnsureLeaf(uint64_t number);
+  Leaf* EnsureLeaf(uint64_t number) {
+    std::unique_ptr<Leaf>& leaf = leaves_[number];
+    if (leaf == nullptr) leaf = std::make_unique<Leaf>();
+    recent_[number % kRecent] = {number, leaf.get()};
+    return leaf.get();
+  }
   Leaf* FindLeaf(uint64_t number) {
-    if (number == last_number_) return last_;
+    Recent& recent = recent_[number % kRecent];
+    if (number == recent.number) return recent.leaf;
     auto found = leaves_.find(number);
     if (found == leaves_.end()) return nullptr;
-    last_number_ = number;
-    last_ = found->second.get();
-    return last_;
+    recent = {number, found->second.get()};
+    return recent.leaf;
   }
 
   absl::btree_map<uint64_t, std::unique_ptr<Leaf>> leaves_;
-  // The leaf of the last look-up: faults come in runs.
-  uint64_t last_number_ = ~uint64_t{0};
-  Leaf* last_ = nullptr;
+  struct Recent {
+    uint64_t number = ~uint64_t{0};
+    Leaf* leaf = nullptr;
+  };
+  std::array<Recent, kRecent> recent_;
 };
 
 }  // namespace memcgd::core

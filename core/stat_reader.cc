@@ -43,6 +43,7 @@ void Settle(Machine& machine) {
       slot->stats[Raw(id)]->touched = false;
     }
     slot->touched.clear();
+    slot->stats_memcg = MemcgId::kNone;
   }
 }
 

@@ -10,7 +10,7 @@
 namespace memcgd::core {
 
 // Ids are indices into a node's tables, never pointers, so that a state can be saved, hashed and cloned.
-enum class MemcgId : uint32_t { kRoot = 0, kNone = ~0u };
+enum class MemcgId : uint32_t { kRoot = 0, kNone = (1u << 24) - 1 };  // 24 bits of a folio's state
 enum class FileId : uint32_t { kNone = 0 };
 enum class MmId : uint32_t { kNone = 0 };
 enum class ProcessId : uint32_t { kNone = 0 };

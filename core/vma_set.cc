@@ -1,23 +1,30 @@
 #include "core/vma_set.h"
 
+#include <iterator>
+
 #include "core/check.h"
 
 namespace memcgd::core {
 
-Vma* VmaSet::Find(PageNumber page) {
-  if (last_ != nullptr && page >= last_->range.first && page < last_->range.end) return last_;
-  auto it = areas_.upper_bound(page);
-  if (it == areas_.begin()) return nullptr;
-  --it;
-  if (page >= it->second.range.end) return nullptr;
-  last_ = &it->second;
-  return last_;
+Vma* VmaSet::FindSlow(PageNumber page) {
+  auto above = areas_.upper_bound(page);
+  Recent found{{0, above == areas_.end() ? ~PageNumber{0} : above->first}, nullptr};
+  if (above != areas_.begin()) {
+    Vma& below = std::prev(above)->second;
+    if (page < below.range.end) {
+      found = {below.range, &below};
+    } else {
+      found.range.first = below.range.end;
+    }
+  }
+  recent_[page / 512 % recent_.size()] = found;
+  return found.vma;
 }
 
 void VmaSet::Insert(const Vma& vma) {
   bool is_new = areas_.emplace(vma.range.first, vma).second;
   MEMCG_CHECK(is_new);
-  last_ = nullptr;
+  Forget();
 }
 
 void VmaSet::SplitAt(PageRange range) {
@@ -32,7 +39,7 @@ void VmaSet::Split(PageNumber at) {
   upper.range.first = at;
   upper.file_index = vma->IndexOf(at);
   vma->range.end = at;
-  Insert(upper);
+  Insert(upper);  // forgets the old range
 }
 
 }  // namespace memcgd::core

@@ -7,6 +7,7 @@
 #ifndef MEMCGD_CORE_VMA_SET_H_
 #define MEMCGD_CORE_VMA_SET_H_
 
+#include <array>
 #include <cstdint>
 
 #include "absl/container/btree_map.h"
@@ -33,7 +34,10 @@ struct Vma {
 class VmaSet {
  public:
   // The area that holds the page, or null.
-  Vma* Find(PageNumber page);
+  Vma* Find(PageNumber page) {
+    const Recent& recent = recent_[page / 512 % recent_.size()];
+    return page >= recent.range.first && page < recent.range.end ? recent.vma : FindSlow(page);
+  }
   // The areas' order is that of their addresses.
   absl::btree_map<PageNumber, Vma>& areas() { return areas_; }
   const absl::btree_map<PageNumber, Vma>& areas() const { return areas_; }
@@ -51,14 +55,23 @@ class VmaSet {
   // Removes the areas within the range, after SplitAt(range).
   void EraseWithin(PageRange range) {
     areas_.erase(areas_.lower_bound(range.first), areas_.lower_bound(range.end));
-    last_ = nullptr;
+    Forget();
   }
 
  private:
+  // An area, or a hole between areas, that a Find() met; by the page: a program works at a few places at a
+  // time.
+  struct Recent {
+    PageRange range;
+    Vma* vma = nullptr;
+  };
+
+  Vma* FindSlow(PageNumber page);
+  void Forget() { recent_.fill({}); }
   void Split(PageNumber at);
 
   absl::btree_map<PageNumber, Vma> areas_;
-  Vma* last_ = nullptr;  // of the last Find(): faults come in runs
+  std::array<Recent, 16> recent_;
 };
 
 }  // namespace memcgd::core

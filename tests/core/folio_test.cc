@@ -10,15 +10,17 @@ namespace memcgd::core {
 namespace {
 
 constexpr uint32_t kChunkFolios = 1u << 15;
+constexpr MemcgId kOwner{3};
 
 TEST(FolioTest, ANewFolioHasOneReferenceAndNothingElse) {
   FolioArena arena;
   FolioCache cache;
-  Folio& folio = arena.Get(arena.Allocate(cache, 0));
-  EXPECT_EQ(Folio::RefsOf(folio.refs), 1u);
+  Folio& folio = arena.Get(arena.Allocate(cache, kOwner, 0));
+  EXPECT_EQ(Folio::RefsOf(folio.state), 1u);
   EXPECT_EQ(folio.mapcount(), 0u);
   EXPECT_FALSE(folio.dead());
-  EXPECT_EQ(folio.memcg(), MemcgId::kNone);
+  EXPECT_FALSE(folio.lru());
+  EXPECT_EQ(folio.memcg(), kOwner);
   EXPECT_EQ(folio.pages(), 1u);
 }
 
@@ -26,7 +28,7 @@ TEST(FolioTest, TailsKnowTheirHead) {
   FolioArena arena;
   FolioCache cache;
   for (uint32_t order = 1; order <= FolioArena::kMaxOrder; ++order) {
-    FolioId head = arena.Allocate(cache, order);
+    FolioId head = arena.Allocate(cache, kOwner, order);
     EXPECT_EQ(arena.Get(head).order(), order);
     EXPECT_EQ(arena.HeadOf(head), head);
     for (uint32_t i = 1; i < 1u << order; ++i) {
@@ -41,9 +43,9 @@ TEST(FolioTest, NoLargeFolioStraddlesAChunk) {
   FolioCache cache;
   for (int i = 0; i < 200; ++i) {
     uint32_t order = 1 + static_cast<uint32_t>(i) % FolioArena::kMaxOrder;
-    uint32_t first = Raw(arena.Allocate(cache, order));
+    uint32_t first = Raw(arena.Allocate(cache, kOwner, order));
     ASSERT_EQ(first / kChunkFolios, (first + (1u << order) - 1) / kChunkFolios);
-    if (i % 7 == 0) arena.Allocate(cache, 0);
+    if (i % 7 == 0) arena.Allocate(cache, kOwner, 0);
   }
 }
 
@@ -53,7 +55,7 @@ TEST(FolioTest, LiveFoliosDoNotOverlap) {
   std::set<uint32_t> pages;
   for (int i = 0; i < 500; ++i) {
     uint32_t order = static_cast<uint32_t>(i * 7) % 5;
-    uint32_t first = Raw(arena.Allocate(cache, order));
+    uint32_t first = Raw(arena.Allocate(cache, kOwner, order));
     EXPECT_GT(first, Raw(FolioId::kZeroPage));
     for (uint32_t page = first; page < first + (1u << order); ++page) ASSERT_TRUE(pages.insert(page).second);
   }
@@ -64,10 +66,10 @@ TEST(FolioTest, DescriptorsAreUsedAgain) {
   FolioCache cache;
   for (uint32_t order : {0u, 3u, 10u}) {
     std::vector<FolioId> folios;
-    for (int i = 0; i < 300; ++i) folios.push_back(arena.Allocate(cache, order));
+    for (int i = 0; i < 300; ++i) folios.push_back(arena.Allocate(cache, kOwner, order));
     for (FolioId folio : folios) arena.Free(cache, folio);
     uint32_t end = arena.end();
-    for (int i = 0; i < 300; ++i) arena.Allocate(cache, order);
+    for (int i = 0; i < 300; ++i) arena.Allocate(cache, kOwner, order);
     EXPECT_EQ(arena.end(), end) << "order " << order;
   }
 }
@@ -76,10 +78,10 @@ TEST(FolioTest, WhatOneCpuFreesServesAnother) {
   FolioArena arena;
   FolioCache one, other;
   std::vector<FolioId> folios;
-  for (int i = 0; i < 10000; ++i) folios.push_back(arena.Allocate(one, 0));
+  for (int i = 0; i < 10000; ++i) folios.push_back(arena.Allocate(one, kOwner, 0));
   for (FolioId folio : folios) arena.Free(one, folio);
   uint32_t end = arena.end();
-  for (int i = 0; i < 9000; ++i) arena.Allocate(other, 0);
+  for (int i = 0; i < 9000; ++i) arena.Allocate(other, kOwner, 0);
   EXPECT_LE(arena.end(), end + 2048);
 }
 
@@ -87,14 +89,14 @@ TEST(FolioTest, AReusedDescriptorIsAsNew) {
   FolioArena arena;
   FolioCache cache;
   for (uint32_t order : {0u, 2u}) {
-    FolioId id = arena.Allocate(cache, order);
+    FolioId id = arena.Allocate(cache, kOwner, order);
     arena.Get(id).Set(kFolioActive | kFolioDirty);
-    arena.Get(id).set_memcg(MemcgId{3});
-    arena.Get(id).refs = Folio::kDead;
+    arena.Get(id).state = Folio::StateOf(MemcgId{7}, Folio::kDead);
     arena.Free(cache, id);
-    ASSERT_EQ(arena.Allocate(cache, order), id);
-    EXPECT_FALSE(arena.Get(id).Has(kFolioActive | kFolioDirty));
     EXPECT_EQ(arena.Get(id).memcg(), MemcgId::kNone);
+    ASSERT_EQ(arena.Allocate(cache, kOwner, order), id);
+    EXPECT_FALSE(arena.Get(id).Has(kFolioActive | kFolioDirty));
+    EXPECT_EQ(arena.Get(id).memcg(), kOwner);
     EXPECT_FALSE(arena.Get(id).dead());
     EXPECT_EQ(arena.Get(id).order(), order);
   }
@@ -103,13 +105,27 @@ TEST(FolioTest, AReusedDescriptorIsAsNew) {
 TEST(FolioTest, OneOfManyIsolatesAFolio) {
   FolioArena arena;
   FolioCache cache;
-  Folio& folio = arena.Get(arena.Allocate(cache, 0));
-  folio.Set(kFolioLru);
+  Folio& folio = arena.Get(arena.Allocate(cache, kOwner, 0));
+  folio.SetLru();
   std::atomic<int> winners{0};
   std::vector<std::thread> crew;
-  for (int i = 0; i < 4; ++i) crew.emplace_back([&] { winners += folio.TestAndClear(kFolioLru); });
+  for (int i = 0; i < 4; ++i) crew.emplace_back([&] { winners += folio.TestAndClearLru(); });
   for (std::thread& thread : crew) thread.join();
   EXPECT_EQ(winners, 1);
+}
+
+// One word holds the cgroup, the bits and both counts: none runs into another.
+TEST(FolioTest, CountsBitsAndCgroupKeepApart) {
+  uint64_t state = Folio::StateOf(MemcgId{0x123456}, Folio::kMaxMappings);
+  state |= Folio::kLru;
+  EXPECT_EQ(Folio::MapcountOf(state), Folio::kMaxMappings);
+  EXPECT_EQ(Folio::RefsOf(state), 0u);
+  state += 3 * Folio::kOneRef;
+  EXPECT_EQ(Folio::RefsOf(state), 3u);
+  EXPECT_EQ(Folio::MapcountOf(state), Folio::kMaxMappings);
+  EXPECT_EQ(Folio::MemcgOf(state), MemcgId{0x123456});
+  EXPECT_EQ(Folio::MemcgOf(state | Folio::kMemcg), MemcgId::kNone);
+  EXPECT_TRUE((state & Folio::kLru) != 0 && (state & Folio::kDead) == 0);
 }
 
 }  // namespace

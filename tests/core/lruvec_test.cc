@@ -31,23 +31,24 @@ TEST(LruvecTest, TheNewestStandsInFrontAndAnyCanLeave) {
   FolioArena arena;
   FolioCache cache;
   Lruvec lruvec;
-  FolioId a = arena.Allocate(cache, 0), b = arena.Allocate(cache, 2), c = arena.Allocate(cache, 0);
+  FolioId a = arena.Allocate(cache, MemcgId::kRoot, 0), b = arena.Allocate(cache, MemcgId::kRoot, 2),
+          c = arena.Allocate(cache, MemcgId::kRoot, 0);
   LruList list = LruList::kInactiveFile;
   {
     Locked lock(lruvec.lock);
-    for (FolioId id : {a, b, c}) lruvec.PushFront(arena, list, id);
+    for (FolioId id : {a, b, c}) lruvec.PushFront(arena, list, id, arena.Get(id));
     EXPECT_EQ(lruvec.lists[static_cast<size_t>(list)].pages, 6);
   }
   EXPECT_EQ(Order(arena, lruvec, list), (std::vector<FolioId>{c, b, a}));
   {
     Locked lock(lruvec.lock);
-    lruvec.Unlink(arena, list, b);
+    lruvec.Unlink(arena, list, b, arena.Get(b));
   }
   EXPECT_EQ(Order(arena, lruvec, list), (std::vector<FolioId>{c, a}));
   {
     Locked lock(lruvec.lock);
-    lruvec.Unlink(arena, list, c);
-    lruvec.Unlink(arena, list, a);
+    lruvec.Unlink(arena, list, c, arena.Get(c));
+    lruvec.Unlink(arena, list, a, arena.Get(a));
     EXPECT_EQ(lruvec.lists[static_cast<size_t>(list)].pages, 0);
     EXPECT_EQ(lruvec.lists[static_cast<size_t>(list)].tail, FolioId::kNone);
   }

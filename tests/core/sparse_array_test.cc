@@ -9,14 +9,14 @@
 namespace memcgd::core {
 namespace {
 
-std::vector<PageNumber> Walk(SparseArray& array, PageRange range) {
+std::vector<PageNumber> Walk(SparseArray<4>& array, PageRange range) {
   std::vector<PageNumber> pages;
   array.ForEach(range, [&](PageNumber page, uint32_t&) { pages.push_back(page); });
   return pages;
 }
 
 TEST(SparseArrayTest, WhatWasNotPutInIsNotThere) {
-  SparseArray array;
+  SparseArray<4> array;
   EXPECT_EQ(array.Find(5), nullptr);
   array.Ensure(5) = 9;
   EXPECT_EQ(*array.Find(5), 9u);
@@ -25,7 +25,7 @@ TEST(SparseArrayTest, WhatWasNotPutInIsNotThere) {
 }
 
 TEST(SparseArrayTest, AWalkMeetsPresentEntriesOfTheRangeInOrder) {
-  SparseArray array;
+  SparseArray<4> array;
   for (PageNumber page : {3, 511, 512, 1500, 4000}) array.Ensure(page) = 1;
   EXPECT_EQ(Walk(array, {0, 5000}), (std::vector<PageNumber>{3, 511, 512, 1500, 4000}));
   EXPECT_EQ(Walk(array, {4, 1500}), (std::vector<PageNumber>{511, 512}));
@@ -34,7 +34,7 @@ TEST(SparseArrayTest, AWalkMeetsPresentEntriesOfTheRangeInOrder) {
 }
 
 TEST(SparseArrayTest, OnlyLeavesWhollyInTheRangeAreFreed) {
-  SparseArray array;
+  SparseArray<4> array;
   for (PageNumber page : {0, 600, 1100}) array.Ensure(page) = 1;
   array.FreeLeaves({1, 1200});
   EXPECT_EQ(array.leaves(), 2u);
@@ -47,7 +47,7 @@ TEST(SparseArrayTest, OnlyLeavesWhollyInTheRangeAreFreed) {
 }
 
 TEST(SparseArrayTest, ItIsAMap) {
-  SparseArray array;
+  SparseArray<4> array;
   std::map<PageNumber, uint32_t> model;
   std::mt19937_64 random(3);
   for (int i = 0; i < 20000; ++i) {
