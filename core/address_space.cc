@@ -4,9 +4,12 @@
 #include <utility>
 #include <vector>
 
+#include "core/workings.h"
+
 namespace memcgd::core {
 
-Outcome AddressSpaces::Mmap(CpuSlot& slot, Mm& mm, const wide::Mmap& map, FileId file) {
+template <class Forms>
+Outcome AddressSpaces<Forms>::Mmap(CpuSlot& slot, Mm& mm, const wide::Mmap& map, FileId file) {
   Vma vma;
   vma.range = RangeOf(map.address, map.length);
   vma.prot = map.prot;
@@ -32,30 +35,35 @@ Outcome AddressSpaces::Mmap(CpuSlot& slot, Mm& mm, const wide::Mmap& map, FileId
 }
 
 // accountable_mapping(): private, writable, not MAP_NORESERVE (which NEVER ignores), not hugetlb.
-bool AddressSpaces::Accountable(const Vma& vma) const {
+template <class Forms>
+bool AddressSpaces<Forms>::Accountable(const Vma& vma) const {
   bool no_reserve = (vma.flags & kMapNoReserve) != 0 && m_.commit.policy().mode != OvercommitPolicy::kNever;
   return !vma.shared() && (vma.prot & kProtWrite) != 0 && !no_reserve && (vma.flags & kMapHugetlb) == 0;
 }
 
-bool AddressSpaces::Commit(CpuSlot& slot, Mm& mm, int64_t pages) {
+template <class Forms>
+bool AddressSpaces<Forms>::Commit(CpuSlot& slot, Mm& mm, int64_t pages) {
   if (!m_.commit.TryCommit(slot.cpu, pages, mm.total_pages)) return false;
   mm.committed_pages += pages;
   return true;
 }
 
-void AddressSpaces::Uncommit(CpuSlot& slot, Mm& mm, int64_t pages) {
+template <class Forms>
+void AddressSpaces<Forms>::Uncommit(CpuSlot& slot, Mm& mm, int64_t pages) {
   if (pages == 0) return;
   m_.commit.Uncommit(slot.cpu, pages);
   mm.committed_pages -= pages;
 }
 
-void AddressSpaces::InsertArea(CpuSlot& slot, Mm& mm, const Vma& vma) {
+template <class Forms>
+void AddressSpaces<Forms>::InsertArea(CpuSlot& slot, Mm& mm, const Vma& vma) {
   mm.vmas.Insert(vma);
   mm.total_pages += static_cast<int64_t>(vma.range.pages());
   HoldObject(slot, vma.file, static_cast<int64_t>(vma.range.pages()));
 }
 
-void AddressSpaces::HoldObject(CpuSlot& slot, FileId id, int64_t pages) {
+template <class Forms>
+void AddressSpaces<Forms>::HoldObject(CpuSlot& slot, FileId id, int64_t pages) {
   if (id == FileId::kNone) return;
   File& file = m_.files.Get(id);
   if (file.dev != FileTable::kAnonymousDev) return;
@@ -68,12 +76,14 @@ void AddressSpaces::HoldObject(CpuSlot& slot, FileId id, int64_t pages) {
   m_.files.FreeAnonymous(id);
 }
 
-Outcome AddressSpaces::Munmap(CpuSlot& slot, Mm& mm, PageRange range) {
+template <class Forms>
+Outcome AddressSpaces<Forms>::Munmap(CpuSlot& slot, Mm& mm, PageRange range) {
   Unmap(slot, mm, range);
   return Outcome::kOk;
 }
 
-void AddressSpaces::Unmap(CpuSlot& slot, Mm& mm, PageRange range) {
+template <class Forms>
+void AddressSpaces<Forms>::Unmap(CpuSlot& slot, Mm& mm, PageRange range) {
   mm.vmas.SplitAt(range);
   Zap(slot, mm, range);
   mm.page_table.FreeLeaves(range);
@@ -88,7 +98,8 @@ void AddressSpaces::Unmap(CpuSlot& slot, Mm& mm, PageRange range) {
 
 // zap_pte_range(): a file's page whose entry was used is marked accessed; letting go of pages drains this
 // CPU's batches (free_pages_and_swap_cache).
-void AddressSpaces::Zap(CpuSlot& slot, Mm& mm, PageRange range) {
+template <class Forms>
+void AddressSpaces<Forms>::Zap(CpuSlot& slot, Mm& mm, PageRange range) {
   bool let_go = false;
   mm.page_table.ForEach(range, [&](PageNumber, Pte& pte) {
     ++slot.ptes_walked;
@@ -106,7 +117,8 @@ void AddressSpaces::Zap(CpuSlot& slot, Mm& mm, PageRange range) {
   if (let_go) m_.lru.Drain(slot);
 }
 
-Outcome AddressSpaces::Brk(CpuSlot& slot, Mm& mm, uint64_t address) {
+template <class Forms>
+Outcome AddressSpaces<Forms>::Brk(CpuSlot& slot, Mm& mm, uint64_t address) {
   PageNumber to = RangeOf(0, address).end;
   PageNumber from = mm.brk;
   mm.brk = to;
@@ -129,7 +141,8 @@ Outcome AddressSpaces::Brk(CpuSlot& slot, Mm& mm, uint64_t address) {
   return Outcome::kOk;
 }
 
-Outcome AddressSpaces::Mremap(CpuSlot& slot, Mm& mm, const wide::Mremap& remap) {
+template <class Forms>
+Outcome AddressSpaces<Forms>::Mremap(CpuSlot& slot, Mm& mm, const wide::Mremap& remap) {
   PageRange old_range = RangeOf(remap.old_address, remap.old_length);
   PageRange new_range = RangeOf(remap.new_address, remap.new_length);
   Vma* found = mm.vmas.Find(old_range.first);
@@ -169,7 +182,8 @@ Outcome AddressSpaces::Mremap(CpuSlot& slot, Mm& mm, const wide::Mremap& remap) 
   return Outcome::kOk;
 }
 
-void AddressSpaces::MoveEntries(Mm& mm, PageRange from, PageNumber to) {
+template <class Forms>
+void AddressSpaces<Forms>::MoveEntries(Mm& mm, PageRange from, PageNumber to) {
   std::vector<std::pair<PageNumber, Pte>>
       moved;  // putting one down may make a leaf, which the walk must not meet
   mm.page_table.ForEach(from, [&moved](PageNumber page, Pte& pte) {
@@ -181,7 +195,8 @@ void AddressSpaces::MoveEntries(Mm& mm, PageRange from, PageNumber to) {
 }
 
 // mprotect_fixup(): to writable charges; back to read-only gives back only what was never faulted.
-Outcome AddressSpaces::Mprotect(CpuSlot& slot, Mm& mm, PageRange range, uint32_t prot) {
+template <class Forms>
+Outcome AddressSpaces<Forms>::Mprotect(CpuSlot& slot, Mm& mm, PageRange range, uint32_t prot) {
   Outcome outcome = Outcome::kOk;
   mm.vmas.SplitAt(range);
   mm.vmas.ForEachWithin(range, [&](Vma& vma) ABSL_NO_THREAD_SAFETY_ANALYSIS {
@@ -203,7 +218,8 @@ Outcome AddressSpaces::Mprotect(CpuSlot& slot, Mm& mm, PageRange range, uint32_t
   return outcome;
 }
 
-Outcome AddressSpaces::Madvise(CpuSlot& slot, Mm& mm, PageRange range, uint32_t advice) {
+template <class Forms>
+Outcome AddressSpaces<Forms>::Madvise(CpuSlot& slot, Mm& mm, PageRange range, uint32_t advice) {
   switch (advice) {
     case kMadvDontNeed:
     case kMadvDontNeedLocked:
@@ -242,7 +258,8 @@ Outcome AddressSpaces::Madvise(CpuSlot& slot, Mm& mm, PageRange range, uint32_t 
   return Outcome::kOk;
 }
 
-Outcome AddressSpaces::Mlock(CpuSlot& slot, Mm& mm, PageRange range, bool on_fault) {
+template <class Forms>
+Outcome AddressSpaces<Forms>::Mlock(CpuSlot& slot, Mm& mm, PageRange range, bool on_fault) {
   mm.vmas.SplitAt(range);
   mm.vmas.ForEachWithin(range, [](Vma& vma) { vma.locked = true; });
   bool populated = on_fault || faults_.Populate(slot, mm, range, true);
@@ -255,7 +272,8 @@ Outcome AddressSpaces::Mlock(CpuSlot& slot, Mm& mm, PageRange range, bool on_fau
   return populated ? Outcome::kOk : Outcome::kEnomem;
 }
 
-Outcome AddressSpaces::Munlock(CpuSlot& slot, Mm& mm, PageRange range) {
+template <class Forms>
+Outcome AddressSpaces<Forms>::Munlock(CpuSlot& slot, Mm& mm, PageRange range) {
   mm.vmas.SplitAt(range);
   mm.vmas.ForEachWithin(range, [&](Vma& vma) { vma.locked = false; });
   mm.page_table.ForEach(range, [&](PageNumber, Pte& pte) {
@@ -267,7 +285,8 @@ Outcome AddressSpaces::Munlock(CpuSlot& slot, Mm& mm, PageRange range) {
 }
 
 // The child's mutex is not taken: nobody else can reach it.
-Outcome AddressSpaces::Fork(CpuSlot& slot, Mm& parent, Mm& child) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+template <class Forms>
+Outcome AddressSpaces<Forms>::Fork(CpuSlot& slot, Mm& parent, Mm& child) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   int64_t committed = 0;
   for (const auto& [first, vma] : parent.vmas.areas()) {
     if (vma.accounted) committed += static_cast<int64_t>(vma.range.pages());
@@ -303,7 +322,8 @@ Outcome AddressSpaces::Fork(CpuSlot& slot, Mm& parent, Mm& child) ABSL_NO_THREAD
   return Outcome::kOk;
 }
 
-void AddressSpaces::Teardown(CpuSlot& slot, Mm& mm) {
+template <class Forms>
+void AddressSpaces<Forms>::Teardown(CpuSlot& slot, Mm& mm) {
   Unmap(slot, mm, {0, ~uint64_t{0}});
   for (FolioId id : mm.unbound) m_.cache.Unmap(slot, id);
   if (!mm.unbound.empty()) m_.lru.Drain(slot);
@@ -314,7 +334,8 @@ void AddressSpaces::Teardown(CpuSlot& slot, Mm& mm) {
   mm.predates_stream = false;
 }
 
-void AddressSpaces::AddPresent(CpuSlot& slot, Mm& mm, PageRange range, bool anonymous) {
+template <class Forms>
+void AddressSpaces<Forms>::AddPresent(CpuSlot& slot, Mm& mm, PageRange range, bool anonymous) {
   mm.vmas.SplitAt(range);
   if (anonymous) {
     faults_.AddBaselineAnonymous(slot, mm, range);
@@ -332,5 +353,8 @@ void AddressSpaces::AddPresent(CpuSlot& slot, Mm& mm, PageRange range, bool anon
     }
   });
 }
+
+template class AddressSpaces<DefaultForms>;
+template class AddressSpaces<ChosenForms>;
 
 }  // namespace memcgd::core

@@ -12,9 +12,10 @@
 
 namespace memcgd::core {
 
+template <class Forms>
 class AddressSpaces {
  public:
-  AddressSpaces(Machine& machine, Faults& faults) : m_(machine), faults_(faults) {}
+  AddressSpaces(Workings<Forms>& machine, Faults<Forms>& faults) : m_(machine), faults_(faults) {}
 
   // `file` is the node's file, or kNone.  kEnomem: the overcommit policy refuses; nothing was mapped.
   Outcome Mmap(CpuSlot& slot, Mm& mm, const wide::Mmap& map, FileId file)
@@ -57,8 +58,8 @@ class AddressSpaces {
   void HoldObject(CpuSlot& slot, FileId file, int64_t pages);
   void InsertArea(CpuSlot& slot, Mm& mm, const Vma& vma) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
 
-  Machine& m_;
-  Faults& faults_;
+  Workings<Forms>& m_;
+  Faults<Forms>& faults_;
 };
 
 }  // namespace memcgd::core

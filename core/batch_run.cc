@@ -26,7 +26,8 @@ inline constexpr bool kAtCut =
 
 }  // namespace
 
-void BatchRun::Run()
+template <class Forms>
+void BatchRun<Forms>::Run()
     ABSL_NO_THREAD_SAFETY_ANALYSIS {  // the cut is let go of and taken again at control events
   node_.cut_->lock.LockShared();
   size_t done = 0;
@@ -46,7 +47,9 @@ void BatchRun::Run()
   node_.cut_->lock.UnlockShared();
 }
 
-void BatchRun::ApplyEvents(size_t begin, size_t end) ABSL_NO_THREAD_SAFETY_ANALYSIS {  // locks_ has the mutex
+template <class Forms>
+void BatchRun<Forms>::ApplyEvents(size_t begin,
+                                  size_t end) ABSL_NO_THREAD_SAFETY_ANALYSIS {  // locks_ has the mutex
   uint32_t last_us = last_us_;
   uint64_t first_touches = 0;
   for (size_t i = begin; i < end; ++i) {
@@ -54,13 +57,16 @@ void BatchRun::ApplyEvents(size_t begin, size_t end) ABSL_NO_THREAD_SAFETY_ANALY
     last_us = std::max(last_us, event.time_us());
     if (slot_ == nullptr || slot_->cpu != event.cpu()) EnterCpu(event.cpu());
     const RunThread& run = run_threads_[event.tid() % run_threads_.size()];
+    Outcome outcome = Outcome::kInvalid;
     if (event.kind() == EventKind::kFault && run.tid == event.tid() && run.entered == locks_.epoch() &&
-        run.thread->hints.empty() &&
-        node_.faults_->TryFirstTouch(*slot_, *run.mm, event.address(), event.error_code())) {
+        run.thread->hints.empty()) {
+      outcome = m_.faults.TryFirstTouch(*slot_, *run.mm, event.address(), event.error_code());
+    }
+    if (outcome == Outcome::kOk) {
       ++first_touches;
     } else {
       ++result_.events[static_cast<size_t>(event.kind())];
-      Outcome outcome = Apply(event);
+      if (outcome == Outcome::kInvalid) outcome = Apply(event);
       if (unknown_thread_ && outcome == Outcome::kOk) outcome = Outcome::kUnknownThread;
       unknown_thread_ = false;
       ++result_.outcomes[static_cast<size_t>(outcome)];
@@ -72,14 +78,19 @@ void BatchRun::ApplyEvents(size_t begin, size_t end) ABSL_NO_THREAD_SAFETY_ANALY
   result_.outcomes[static_cast<size_t>(Outcome::kOk)] += first_touches;
 }
 
-void BatchRun::EnterCpu(uint32_t cpu) { slot_ = &locks_.EnterCpu(cpu); }
+template <class Forms>
+void BatchRun<Forms>::EnterCpu(uint32_t cpu) {
+  slot_ = &locks_.EnterCpu(cpu);
+}
 
-void BatchRun::LeaveAll() {
+template <class Forms>
+void BatchRun<Forms>::LeaveAll() {
   locks_.LeaveAll();
   slot_ = nullptr;
 }
 
-Outcome BatchRun::Note(const absl::Status& status) {
+template <class Forms>
+Outcome BatchRun<Forms>::Note(const absl::Status& status) {
   if (status.ok()) return Outcome::kOk;
   Outcome outcome = absl::IsInvalidArgument(status) ? Outcome::kInvalid : Outcome::kNoCgroup;
   if (result_.notables.size() < BatchResult::kMaxNotables) {
@@ -88,19 +99,24 @@ Outcome BatchRun::Note(const absl::Status& status) {
   return outcome;
 }
 
-Thread& BatchRun::ThreadOf(uint32_t tid) {
-  Thread* thread = node_.processes_->Find(tid);
+template <class Forms>
+Thread& BatchRun<Forms>::ThreadOf(uint32_t tid) {
+  Thread* thread = m_.processes.Find(tid);
   if (thread != nullptr) return *thread;
   unknown_thread_ = true;
   locks_.LeaveSpaces();
-  return node_.processes_->FindOrCreate(tid, tid);
+  return m_.processes.FindOrCreate(tid, tid);
 }
 
-void BatchRun::FindRunThread(uint32_t tid, RunThread& run) { run = {tid, &ThreadOf(tid), nullptr, 0}; }
+template <class Forms>
+void BatchRun<Forms>::FindRunThread(uint32_t tid, RunThread& run) {
+  run = {tid, &ThreadOf(tid), nullptr, 0};
+}
 
 // The process may end by another stream's event while its address space is waited for: so look again.
-Mm& BatchRun::EnterSlow(RunThread& run) {
-  Processes& processes = *node_.processes_;
+template <class Forms>
+Mm& BatchRun<Forms>::EnterSlow(RunThread& run) {
+  Processes<Forms>& processes = m_.processes;
   do {
     run.thread = &ThreadOf(run.tid);
     run.mm = &processes.MmOf(*run.thread);
@@ -110,14 +126,15 @@ Mm& BatchRun::EnterSlow(RunThread& run) {
   return *run.mm;
 }
 
-Outcome BatchRun::Apply(const Event& event) {
+template <class Forms>
+Outcome BatchRun<Forms>::Apply(const Event& event) {
   switch (event.kind()) {
     case EventKind::kFault: {
       RunThread& run = RunThreadOf(event.tid());
       FaultHints& hints = run.thread->hints;
       Mm& mm = Enter(run);
       mm.mutex.AssertHeld();
-      Outcome outcome = node_.faults_->Handle(*slot_, mm, hints, event.address(), event.error_code());
+      Outcome outcome = m_.faults.Handle(*slot_, mm, hints, event.address(), event.error_code());
       if (!hints.empty()) hints = FaultHints{};
       return outcome;
     }
@@ -155,28 +172,28 @@ Outcome BatchRun::Apply(const Event& event) {
       map.flags = kMapPrivate | kMapAnonymous;
       Mm& mm = Enter(event.tid());
       mm.mutex.AssertHeld();
-      return node_.spaces_->Mmap(*slot_, mm, map, FileId::kNone);
+      return m_.spaces.Mmap(*slot_, mm, map, FileId::kNone);
     }
     case EventKind::kMunmap: {
       Mm& mm = Enter(event.tid());
       mm.mutex.AssertHeld();
-      return node_.spaces_->Munmap(*slot_, mm, {event.page_number(), event.page_number() + event.pages()});
+      return m_.spaces.Munmap(*slot_, mm, {event.page_number(), event.page_number() + event.pages()});
     }
     case EventKind::kDontNeed: {
       Mm& mm = Enter(event.tid());
       mm.mutex.AssertHeld();
-      return node_.spaces_->Madvise(*slot_, mm, {event.page_number(), event.page_number() + event.pages()},
-                                    kMadvDontNeed);
+      return m_.spaces.Madvise(*slot_, mm, {event.page_number(), event.page_number() + event.pages()},
+                               kMadvDontNeed);
     }
     case EventKind::kBrk: {
       Mm& mm = Enter(event.tid());
       mm.mutex.AssertHeld();
-      return node_.spaces_->Brk(*slot_, mm, event.address());
+      return m_.spaces.Brk(*slot_, mm, event.address());
     }
     case EventKind::kAccess: {
       Mm& mm = Enter(event.tid());
       mm.mutex.AssertHeld();
-      node_.faults_->Access(mm, event.address());
+      m_.faults.Access(mm, event.address());
       return Outcome::kOk;
     }
     case EventKind::kInvalid:
@@ -186,7 +203,8 @@ Outcome BatchRun::Apply(const Event& event) {
 }
 
 // filemap_fault(): a page that is not in the cache makes it major, once: the retry finds it.
-Outcome BatchRun::FileFault(Thread& thread, FileId id, PageIndex index) {
+template <class Forms>
+Outcome BatchRun<Forms>::FileFault(Thread& thread, FileId id, PageIndex index) {
   FaultHints& hints = thread.hints;
   hints.fault_file = id;
   hints.fault_index = index;
@@ -200,18 +218,19 @@ Outcome BatchRun::FileFault(Thread& thread, FileId id, PageIndex index) {
     hints.fault_unseen = true;
   } else if (!file.shmem) {
     hints.fault_major = true;
-    m_.charges.ModStat(*slot_, node_.processes_->MmOf(thread).memcg.load(std::memory_order_relaxed),
+    m_.charges.ModStat(*slot_, m_.processes.MmOf(thread).memcg.load(std::memory_order_relaxed),
                        Stat::kPgmajfault, 1);
   }
   return Outcome::kOk;
 }
 
-Outcome BatchRun::FileAdd(uint32_t tid, FileId id, PageIndex index, uint32_t order) {
+template <class Forms>
+Outcome BatchRun<Forms>::FileAdd(uint32_t tid, FileId id, PageIndex index, uint32_t order) {
   // A task that nobody saw (a kernel thread) charges the root.
-  Thread* thread = tid == 0 ? nullptr : node_.processes_->Find(tid);
+  Thread* thread = tid == 0 ? nullptr : m_.processes.Find(tid);
   MemcgId memcg = MemcgId::kRoot;
   if (thread != nullptr) {
-    memcg = node_.processes_->MmOf(*thread).memcg.load(std::memory_order_relaxed);
+    memcg = m_.processes.MmOf(*thread).memcg.load(std::memory_order_relaxed);
     FaultHints& hints = thread->hints;
     if (hints.fault_unseen && hints.fault_file == id && hints.fault_index >= index &&
         hints.fault_index < index + (PageIndex{1} << order)) {
@@ -224,14 +243,23 @@ Outcome BatchRun::FileAdd(uint32_t tid, FileId id, PageIndex index, uint32_t ord
   // The buffer layer touches a disk's own pages while they wait in the batch.
   uint32_t flags = m_.files.IsBlockDevice(file) ? kFolioActive : 0;
   Locked lock(file.mutex);
-  return m_.cache.Add(*slot_, file, index, order, memcg, flags) ? Outcome::kOk : Outcome::kCacheMismatch;
+  switch (m_.cache.Add(*slot_, file, index, order, memcg, flags)) {
+    case CacheAdd::kAdded:
+      return Outcome::kOk;
+    case CacheAdd::kReplaced:
+      return Outcome::kCacheMismatch;
+    case CacheAdd::kRefused:
+      return Outcome::kLimit;
+  }
+  CheckFailed("a page is added, replaces another or is refused", __FILE__, __LINE__);
 }
 
-Outcome BatchRun::FileDelete(uint32_t tid, FileId id, PageIndex index, uint32_t order) {
-  Thread* thread = tid == 0 ? nullptr : node_.processes_->Find(tid);
+template <class Forms>
+Outcome BatchRun<Forms>::FileDelete(uint32_t tid, FileId id, PageIndex index, uint32_t order) {
+  Thread* thread = tid == 0 ? nullptr : m_.processes.Find(tid);
   MemcgId evictor = MemcgId::kNone;
   if (thread != nullptr) {
-    if (thread->in_reclaim) evictor = node_.processes_->MmOf(*thread).memcg.load(std::memory_order_relaxed);
+    if (thread->in_reclaim) evictor = m_.processes.MmOf(*thread).memcg.load(std::memory_order_relaxed);
     m_.lru.Drain(*slot_);  // folio_batch_release() of truncation, lru_add_drain() of reclaim
   }
   File& file = m_.files.Get(id);
@@ -242,8 +270,9 @@ Outcome BatchRun::FileDelete(uint32_t tid, FileId id, PageIndex index, uint32_t 
                                                                         : Outcome::kCacheMismatch;
 }
 
-Outcome BatchRun::FileRead(uint32_t tid, FileId id, PageIndex first, PageIndex last) {
-  Thread* thread = tid == 0 ? nullptr : node_.processes_->Find(tid);
+template <class Forms>
+Outcome BatchRun<Forms>::FileRead(uint32_t tid, FileId id, PageIndex first, PageIndex last) {
+  Thread* thread = tid == 0 ? nullptr : m_.processes.Find(tid);
   ReadPosition unknown;
   ReadPosition* position = &unknown;
   if (thread != nullptr) {
@@ -261,7 +290,8 @@ Outcome BatchRun::FileRead(uint32_t tid, FileId id, PageIndex first, PageIndex l
   return Outcome::kOk;
 }
 
-Outcome BatchRun::FileDirty(FileId id, PageIndex index) {
+template <class Forms>
+Outcome BatchRun<Forms>::FileDirty(FileId id, PageIndex index) {
   File& file = m_.files.Get(id);
   Locked lock(file.mutex);
   FolioId page = m_.cache.Find(file, index);
@@ -270,7 +300,8 @@ Outcome BatchRun::FileDirty(FileId id, PageIndex index) {
   return Outcome::kOk;
 }
 
-Outcome BatchRun::Readahead(FileId id, PageIndex index) {
+template <class Forms>
+Outcome BatchRun<Forms>::Readahead(FileId id, PageIndex index) {
   File& file = m_.files.Get(id);
   Locked lock(file.mutex);
   FolioId page = m_.cache.Find(file, index);
@@ -278,7 +309,8 @@ Outcome BatchRun::Readahead(FileId id, PageIndex index) {
   return Outcome::kOk;
 }
 
-void BatchRun::ApplyWide(const WideEvent& wide) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+template <class Forms>
+void BatchRun<Forms>::ApplyWide(const WideEvent& wide) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   ++result_.wide_events;
   std::visit(
       [&]<typename Body>(const Body& body) ABSL_NO_THREAD_SAFETY_ANALYSIS {
@@ -309,101 +341,117 @@ void BatchRun::ApplyWide(const WideEvent& wide) ABSL_NO_THREAD_SAFETY_ANALYSIS {
       wide.body);
 }
 
-Outcome BatchRun::Wide(const WideEvent&, const wide::DefinePath& define) {
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent&, const wide::DefinePath& define) {
   stream_.DefinePath(define.path);
   return Outcome::kOk;
 }
-Outcome BatchRun::Wide(const WideEvent&, const wide::DefineFile& define) {
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent&, const wide::DefineFile& define) {
   stream_.DefineFile(m_.files.Open(define.dev, define.ino, define.shmem));
   return Outcome::kOk;
 }
-Outcome BatchRun::Wide(const WideEvent&, const wide::DefineName& define) {
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent&, const wide::DefineName& define) {
   stream_.DefineName(define.name);
   return Outcome::kOk;
 }
 
-Outcome BatchRun::Wide(const WideEvent& wide, const wide::Mmap& map) {
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::Mmap& map) {
   Mm& mm = Enter(wide.tid);
   mm.mutex.AssertHeld();
-  return node_.spaces_->Mmap(*slot_, mm, map, stream_.File(map.file));
+  return m_.spaces.Mmap(*slot_, mm, map, stream_.File(map.file));
 }
-Outcome BatchRun::Wide(const WideEvent& wide, const wide::Munmap& unmap) {
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::Munmap& unmap) {
   Mm& mm = Enter(wide.tid);
   mm.mutex.AssertHeld();
-  return node_.spaces_->Munmap(*slot_, mm, node_.spaces_->RangeOf(unmap.address, unmap.length));
+  return m_.spaces.Munmap(*slot_, mm, m_.spaces.RangeOf(unmap.address, unmap.length));
 }
-Outcome BatchRun::Wide(const WideEvent& wide, const wide::Brk& brk) {
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::Brk& brk) {
   Mm& mm = Enter(wide.tid);
   mm.mutex.AssertHeld();
-  return node_.spaces_->Brk(*slot_, mm, brk.address);
+  return m_.spaces.Brk(*slot_, mm, brk.address);
 }
-Outcome BatchRun::Wide(const WideEvent& wide, const wide::Mremap& remap) {
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::Mremap& remap) {
   Mm& mm = Enter(wide.tid);
   mm.mutex.AssertHeld();
-  return node_.spaces_->Mremap(*slot_, mm, remap);
+  return m_.spaces.Mremap(*slot_, mm, remap);
 }
-Outcome BatchRun::Wide(const WideEvent& wide, const wide::Mprotect& protect) {
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::Mprotect& protect) {
   Mm& mm = Enter(wide.tid);
   mm.mutex.AssertHeld();
-  return node_.spaces_->Mprotect(*slot_, mm, node_.spaces_->RangeOf(protect.address, protect.length),
-                                 protect.prot);
+  return m_.spaces.Mprotect(*slot_, mm, m_.spaces.RangeOf(protect.address, protect.length), protect.prot);
 }
-Outcome BatchRun::Wide(const WideEvent& wide, const wide::Madvise& advise) {
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::Madvise& advise) {
   Mm& mm = Enter(wide.tid);
   mm.mutex.AssertHeld();
-  return node_.spaces_->Madvise(*slot_, mm, node_.spaces_->RangeOf(advise.address, advise.length),
-                                advise.advice);
+  return m_.spaces.Madvise(*slot_, mm, m_.spaces.RangeOf(advise.address, advise.length), advise.advice);
 }
 
 namespace {
 // Address 0 and length 0: all of it.
-PageRange LockRange(const AddressSpaces& spaces, uint64_t address, uint64_t length) {
+template <class Forms>
+PageRange LockRange(const AddressSpaces<Forms>& spaces, uint64_t address, uint64_t length) {
   return address == 0 && length == 0 ? spaces.RangeOf(0, kMaxAddress + 1) : spaces.RangeOf(address, length);
 }
 }  // namespace
 
-Outcome BatchRun::Wide(const WideEvent& wide, const wide::Mlock& lock) {
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::Mlock& lock) {
   Mm& mm = Enter(wide.tid);
   mm.mutex.AssertHeld();
-  return node_.spaces_->Mlock(*slot_, mm, LockRange(*node_.spaces_, lock.address, lock.length),
-                              lock.on_fault);
+  return m_.spaces.Mlock(*slot_, mm, LockRange(m_.spaces, lock.address, lock.length), lock.on_fault);
 }
-Outcome BatchRun::Wide(const WideEvent& wide, const wide::Munlock& unlock) {
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::Munlock& unlock) {
   Mm& mm = Enter(wide.tid);
   mm.mutex.AssertHeld();
-  return node_.spaces_->Munlock(*slot_, mm, LockRange(*node_.spaces_, unlock.address, unlock.length));
+  return m_.spaces.Munlock(*slot_, mm, LockRange(m_.spaces, unlock.address, unlock.length));
 }
 
-Outcome BatchRun::Wide(const WideEvent& wide, const wide::Clone& clone) {
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::Clone& clone) {
   ThreadOf(wide.tid);
-  return node_.processes_->Clone(*slot_, wide.tid, clone);
+  return m_.processes.Clone(*slot_, wide.tid, clone);
 }
-Outcome BatchRun::Wide(const WideEvent& wide, const wide::Exec& exec) {
-  node_.processes_->Exec(*slot_, ThreadOf(wide.tid), stream_.Name(exec.name));
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::Exec& exec) {
+  m_.processes.Exec(*slot_, ThreadOf(wide.tid), stream_.Name(exec.name));
   return Outcome::kOk;
 }
-Outcome BatchRun::Wide(const WideEvent& wide, const wide::ExecArguments& arguments) {
-  node_.processes_->ExecArguments(*slot_, ThreadOf(wide.tid), std::max(arguments.pages, 1u));
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::ExecArguments& arguments) {
+  m_.processes.ExecArguments(*slot_, ThreadOf(wide.tid), std::max(arguments.pages, 1u));
   return Outcome::kOk;
 }
-Outcome BatchRun::Wide(const WideEvent& wide, const wide::Exit& exit) {
-  Thread* thread = node_.processes_->Find(wide.tid);
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::Exit& exit) {
+  Thread* thread = m_.processes.Find(wide.tid);
   if (thread == nullptr) return Outcome::kUnknownThread;
-  node_.processes_->Exit(*slot_, *thread, exit.group_dead);
+  m_.processes.Exit(*slot_, *thread, exit.group_dead);
   return Outcome::kOk;
 }
-Outcome BatchRun::Wide(const WideEvent& wide, const wide::ExitMmap&) {
-  Thread* thread = node_.processes_->Find(wide.tid);
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::ExitMmap&) {
+  Thread* thread = m_.processes.Find(wide.tid);
   if (thread == nullptr) return Outcome::kUnknownThread;
-  node_.processes_->ExitMmap(*slot_, *thread);
+  m_.processes.ExitMmap(*slot_, *thread);
   return Outcome::kOk;
 }
-Outcome BatchRun::Wide(const WideEvent& wide, const wide::Comm& comm) {
-  node_.processes_->SetComm(ThreadOf(wide.tid), stream_.Name(comm.name));
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::Comm& comm) {
+  m_.processes.SetComm(ThreadOf(wide.tid), stream_.Name(comm.name));
   return Outcome::kOk;
 }
 
-Outcome BatchRun::Wide(const WideEvent& wide, const wide::FileRange& range) {
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::FileRange& range) {
   FileId file = stream_.File(range.file);
   switch (range.op) {
     case EventKind::kFileAdd:
@@ -437,19 +485,22 @@ Outcome BatchRun::Wide(const WideEvent& wide, const wide::FileRange& range) {
   }
 }
 
-Outcome BatchRun::Wide(const WideEvent& wide, const wide::ReclaimBegin&) {
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::ReclaimBegin&) {
   ThreadOf(wide.tid).in_reclaim = true;
   m_.lru.Drain(*slot_);
   return Outcome::kOk;
 }
-Outcome BatchRun::Wide(const WideEvent& wide, const wide::ReclaimEnd&) {
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::ReclaimEnd&) {
   ThreadOf(wide.tid).in_reclaim = false;
   return Outcome::kOk;
 }
-Outcome BatchRun::Wide(const WideEvent&, const wide::MarkVictim& victim) {
-  Thread* thread = node_.processes_->Find(victim.victim_tid);
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent&, const wide::MarkVictim& victim) {
+  Thread* thread = m_.processes.Find(victim.victim_tid);
   if (thread == nullptr) return Outcome::kUnknownThread;
-  Memcg& memcg = m_.tree.Get(node_.processes_->ProcessOf(*thread).memcg.load(std::memory_order_relaxed));
+  Memcg& memcg = m_.tree.Get(m_.processes.ProcessOf(*thread).memcg.load(std::memory_order_relaxed));
   // The trace does not say which limit was breached: the nearest one above the victim that is set, else its
   // own.
   Memcg* breached = &memcg;
@@ -461,7 +512,8 @@ Outcome BatchRun::Wide(const WideEvent&, const wide::MarkVictim& victim) {
   return Outcome::kOk;
 }
 
-Outcome BatchRun::Wide(const WideEvent& wide, const wide::MigrateFolio& migrate) {
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::MigrateFolio& migrate) {
   Memcg* memcg = m_.tree.Find(stream_.Path(migrate.path));
   if (memcg == nullptr)
     return Note(absl::NotFoundError(absl::StrCat("no cgroup ", stream_.Path(migrate.path))));
@@ -474,63 +526,73 @@ Outcome BatchRun::Wide(const WideEvent& wide, const wide::MigrateFolio& migrate)
   }
   Mm& mm = Enter(wide.tid);
   mm.mutex.AssertHeld();
-  return node_.faults_->Migrate(*slot_, mm, migrate.address, memcg->id);
+  return m_.faults.Migrate(*slot_, mm, migrate.address, memcg->id);
 }
 
-Outcome BatchRun::Wide(const WideEvent& wide, const wide::BaselineArea& area) {
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::BaselineArea& area) {
   Mm& mm = Enter(wide.tid);
   mm.mutex.AssertHeld();
-  return node_.spaces_->Mmap(*slot_, mm, area.area, stream_.File(area.area.file));
+  return m_.spaces.Mmap(*slot_, mm, area.area, stream_.File(area.area.file));
 }
-Outcome BatchRun::Wide(const WideEvent& wide, const wide::BaselinePresent& present) {
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::BaselinePresent& present) {
   Mm& mm = Enter(wide.tid);
   mm.mutex.AssertHeld();
-  node_.spaces_->AddPresent(
-      *slot_, mm, node_.spaces_->RangeOf(present.address, present.pages << m_.page_shift), present.anonymous);
+  m_.spaces.AddPresent(*slot_, mm, m_.spaces.RangeOf(present.address, present.pages << m_.page_shift),
+                       present.anonymous);
   return Outcome::kOk;
 }
 
 // ---- at a cut
 
-Outcome BatchRun::Wide(const WideEvent&, const wide::Mark& mark) {
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent&, const wide::Mark& mark) {
   result_.marks.push_back(node_.ReadAllAtCut(mark.id));
   return Outcome::kOk;
 }
 
-Outcome BatchRun::Wide(const WideEvent&, const wide::CgroupCreate& create) {
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent&, const wide::CgroupCreate& create) {
   return Note(node_.CreateCgroupAtCut(stream_.Path(create.path), true));
 }
-Outcome BatchRun::Wide(const WideEvent&, const wide::CgroupRemove& remove) {
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent&, const wide::CgroupRemove& remove) {
   return Note(node_.RemoveCgroupAtCut(stream_.Path(remove.path), true));
 }
-Outcome BatchRun::Wide(const WideEvent&, const wide::CgroupAttach& attach) {
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent&, const wide::CgroupAttach& attach) {
   Memcg* memcg = m_.tree.Find(stream_.Path(attach.path));
   if (memcg == nullptr)
     return Note(absl::NotFoundError(absl::StrCat("no cgroup ", stream_.Path(attach.path))));
-  node_.processes_->Attach(ThreadOf(attach.moved_tid), *memcg);
+  m_.processes.Attach(ThreadOf(attach.moved_tid), *memcg);
   return Outcome::kOk;
 }
-Outcome BatchRun::Wide(const WideEvent&, const wide::SetKnob& set) {
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent&, const wide::SetKnob& set) {
   return Note(node_.SetKnobsAtCut(stream_.Path(set.path), {{set.knob, set.value}}));
 }
-Outcome BatchRun::Wide(const WideEvent&, const wide::SetOvercommit& set) {
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent&, const wide::SetOvercommit& set) {
   node_.SetOvercommitAtCut(set);
   return Outcome::kOk;
 }
 
-Outcome BatchRun::Wide(const WideEvent& wide, const wide::BaselineProcess& process) {
-  bool is_new = node_.processes_->Find(wide.tid) == nullptr;
-  Thread& thread = node_.processes_->FindOrCreate(wide.tid, process.tgid);
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::BaselineProcess& process) {
+  bool is_new = m_.processes.Find(wide.tid) == nullptr;
+  Thread& thread = m_.processes.FindOrCreate(wide.tid, process.tgid);
   if (!is_new) return Outcome::kOk;
-  if (process.name != 0) node_.processes_->SetComm(thread, stream_.Name(process.name));
+  if (process.name != 0) m_.processes.SetComm(thread, stream_.Name(process.name));
   if (process.cgroup == 0) return Outcome::kOk;
   Memcg* memcg = m_.tree.Find(stream_.Path(process.cgroup));
   if (memcg == nullptr) return Outcome::kNoCgroup;
-  node_.processes_->Attach(thread, *memcg);
+  m_.processes.Attach(thread, *memcg);
   return Outcome::kOk;
 }
 
-Outcome BatchRun::Wide(const WideEvent&, const wide::BaselineCached& cached) {
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent&, const wide::BaselineCached& cached) {
   MemcgId memcg = MemcgId::kRoot;
   if (cached.cgroup != 0) {
     Memcg* found = m_.tree.Find(stream_.Path(cached.cgroup));
@@ -541,10 +603,15 @@ Outcome BatchRun::Wide(const WideEvent&, const wide::BaselineCached& cached) {
   Locked lock(file.mutex);
   for (PageIndex index = cached.index; index < cached.index + cached.pages; ++index) {
     if (m_.cache.Find(file, index) != FolioId::kNone) continue;
-    m_.cache.Add(*slot_, file, index, 0, memcg, cached.active ? kFolioActive : 0);
+    if (m_.cache.Add(*slot_, file, index, 0, memcg, cached.active ? kFolioActive : 0) == CacheAdd::kRefused) {
+      return Outcome::kLimit;
+    }
     if (cached.dirty) m_.cache.MarkDirty(*slot_, m_.cache.Find(file, index));
   }
   return Outcome::kOk;
 }
+
+template class BatchRun<DefaultForms>;
+template class BatchRun<ChosenForms>;
 
 }  // namespace memcgd::core

@@ -9,20 +9,23 @@
 
 #include <array>
 
-#include "core/address_space.h"
 #include "core/event_stream.h"
-#include "core/fault.h"
-#include "core/machine.h"
 #include "core/node.h"
-#include "core/process.h"
 #include "core/run_locks.h"
+#include "core/workings.h"
 
 namespace memcgd::core {
 
+template <class Forms>
 class BatchRun {
  public:
   BatchRun(Node& node, EventStream& stream, const Batch& batch, BatchResult& result)
-      : node_(node), m_(*node.machine_), stream_(stream), batch_(batch), result_(result), locks_(m_) {}
+      : node_(node),
+        m_(static_cast<Workings<Forms>&>(*node.machine_)),
+        stream_(stream),
+        batch_(batch),
+        result_(result),
+        locks_(m_) {}
 
   // The batch was checked.
   void Run();
@@ -106,7 +109,7 @@ class BatchRun {
   Mm& EnterSlow(RunThread& run);
 
   Node& node_;
-  Machine& m_;
+  Workings<Forms>& m_;
   EventStream& stream_;
   const Batch& batch_;
   BatchResult& result_;

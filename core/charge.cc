@@ -1,13 +1,19 @@
 #include "core/charge.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace memcgd::core {
 
-void Charges::ChargeSlow(CpuSlot& slot, MemcgId id, uint32_t pages) {
-  if (id == MemcgId::kRoot) return;
-  if (ConsumeStock(slot, id, pages)) return;
+template <class Forms>
+bool Charges<Forms>::TryChargeSlow(CpuSlot& slot, MemcgId id, uint32_t pages) {
+  if (id == MemcgId::kRoot) return true;
   Memcg& memcg = tree_.Get(id);
+  if (ConsumeStock(slot, id, pages)) {
+    if (forms_.per_page_refs()) GetRefs(slot, memcg, pages);
+    return true;
+  }
+  ++slot.counters.charges_walked;
   uint32_t batch = std::max(Stock::kBatch, pages);
   PageCounter* failed = nullptr;
   if (!memcg.memory.TryCharge(batch, &failed)) {
@@ -15,15 +21,30 @@ void Charges::ChargeSlow(CpuSlot& slot, MemcgId id, uint32_t pages) {
       for (Memcg* level = &memcg; level != nullptr; level = level->parent) {
         if (&level->memory == failed) level->CountEvent(MemcgEvent::kMax);
       }
+      if (refuses_) return false;
       memcg.memory.Charge(pages);
     }
     batch = pages;
   }
-  memcg.refs.fetch_add(batch, std::memory_order_relaxed);
-  if (batch > pages) RefillStock(slot, id, batch - pages);
+  if (forms_.per_page_refs()) {
+    GetRefs(slot, memcg, pages);
+  } else {
+    GetRefs(slot, memcg, batch);  // the stock's too
+  }
+  if (batch > pages) RefillStock(slot, memcg, batch - pages);
+  return true;
 }
 
-bool Charges::ConsumeStock(CpuSlot& slot, MemcgId memcg, uint32_t pages) {
+template <class Forms>
+void Charges<Forms>::ForceCharge(CpuSlot& slot, MemcgId id, uint32_t pages) {
+  if (TryCharge(slot, id, pages)) return;
+  Memcg& memcg = tree_.Get(id);
+  memcg.memory.Charge(pages);
+  GetRefs(slot, memcg, pages);
+}
+
+template <class Forms>
+bool Charges<Forms>::ConsumeStock(CpuSlot& slot, MemcgId memcg, uint32_t pages) {
   for (uint32_t i = 0; i < Stock::kSlots; ++i) {
     Stock::Slot& stock = slot.stock.slots[i];
     if (stock.memcg == memcg && stock.pages >= pages) {
@@ -35,10 +56,11 @@ bool Charges::ConsumeStock(CpuSlot& slot, MemcgId memcg, uint32_t pages) {
   return false;
 }
 
-void Charges::RefillStock(CpuSlot& slot, MemcgId memcg, uint32_t pages) {
+template <class Forms>
+void Charges<Forms>::RefillStock(CpuSlot& slot, Memcg& memcg, uint32_t pages) {
   Stock::Slot* target = nullptr;
   for (Stock::Slot& stock : slot.stock.slots) {
-    if (stock.memcg == memcg) {
+    if (stock.memcg == memcg.id) {
       target = &stock;
       break;
     }
@@ -46,74 +68,105 @@ void Charges::RefillStock(CpuSlot& slot, MemcgId memcg, uint32_t pages) {
   }
   if (target == nullptr) {
     target = &slot.stock.slots[slot.random() % Stock::kSlots];
-    DrainStockSlot(*target);
+    DrainStockSlot(slot, *target);
   }
-  target->memcg = memcg;
+  if (target->memcg == MemcgId::kNone && forms_.per_page_refs()) GetRefs(slot, memcg, 1);  // the slot's own
+  target->memcg = memcg.id;
   target->pages += pages;
   slot.stock.last = static_cast<uint32_t>(target - slot.stock.slots.data());
-  if (target->pages > Stock::kBatch) DrainStockSlot(*target);
+  if (target->pages > Stock::kBatch) DrainStockSlot(slot, *target);
 }
 
-void Charges::DrainStockSlot(Stock::Slot& stock) {
+template <class Forms>
+void Charges<Forms>::DrainStockSlot(CpuSlot& slot, Stock::Slot& stock) {
   if (stock.memcg == MemcgId::kNone) return;
   Memcg& memcg = tree_.Get(stock.memcg);
-  if (stock.pages > 0) {
-    memcg.memory.Uncharge(stock.pages);
-    memcg.refs.fetch_sub(stock.pages, std::memory_order_relaxed);
-  }
+  if (stock.pages > 0) memcg.memory.Uncharge(stock.pages);
+  uint32_t refs = forms_.per_page_refs() ? 1 : stock.pages;
+  if (refs > 0) PutRefs(slot, memcg, refs);
   stock = Stock::Slot{};
 }
 
-void Charges::DrainStock(CpuSlot& slot) {
-  for (Stock::Slot& stock : slot.stock.slots) DrainStockSlot(stock);
+template <class Forms>
+void Charges<Forms>::DrainStock(CpuSlot& slot) {
+  for (Stock::Slot& stock : slot.stock.slots) DrainStockSlot(slot, stock);
 }
 
-void Charges::UnchargeBatch(CpuSlot& slot) {
+template <class Forms>
+void Charges<Forms>::UnchargeBatch(CpuSlot& slot) {
   Memcg& memcg = tree_.Get(slot.uncharge_memcg);
   memcg.memory.Uncharge(slot.uncharge_pages);
-  memcg.refs.fetch_sub(slot.uncharge_pages, std::memory_order_relaxed);
+  PutRefs(slot, memcg, slot.uncharge_pages);
   slot.uncharge_memcg = MemcgId::kNone;
   slot.uncharge_pages = 0;
 }
 
-void Charges::FindStats(CpuSlot& slot, MemcgId memcg) {
+// Relaxed: whoever frees a cgroup stands at a cut.
+template <class Forms>
+void Charges<Forms>::GetRefs(CpuSlot& slot, Memcg& memcg, uint32_t pages) {
+  uint32_t operations = forms_.per_page_refs() ? pages : 1;
+  for (uint32_t i = 0; i < operations; ++i)
+    memcg.refs.fetch_add(pages / operations, std::memory_order_relaxed);
+  slot.counters.css_ref_operations += operations;
+}
+
+template <class Forms>
+void Charges<Forms>::PutRefs(CpuSlot& slot, Memcg& memcg, uint32_t pages) {
+  uint32_t operations = forms_.per_page_refs() ? pages : 1;
+  for (uint32_t i = 0; i < operations; ++i)
+    memcg.refs.fetch_sub(pages / operations, std::memory_order_relaxed);
+  slot.counters.css_ref_operations += operations;
+}
+
+template <class Forms>
+void Charges<Forms>::FindStats(CpuSlot& slot, MemcgId memcg) {
   StatPending& stats = *slot.stats[Raw(memcg)];
-  if (!stats.touched) {
-    stats.touched = true;
-    slot.touched.push_back(memcg);
-  }
+  if (!stats.touched.load(std::memory_order_relaxed)) Touch(slot, memcg, stats);
   slot.stats_memcg = memcg;
   slot.stats_pending = &stats;
 }
 
-void Charges::Spill(MemcgId id, Stat stat, int32_t* pending) {
+template <class Forms>
+void Charges<Forms>::Touch(CpuSlot& slot, MemcgId memcg, StatPending& stats) {
+  Locked lock(slot.touched_lock);
+  stats.touched.store(true, std::memory_order_relaxed);
+  slot.touched.push_back(memcg);
+}
+
+template <class Forms>
+void Charges<Forms>::CountUpdate(CpuSlot& slot, StatPending& stats, MemcgId memcg, int32_t delta) {
+  // As the kernel's: a flush that runs at this moment may miss the change; the next one has it.
+  if (!stats.touched.load(std::memory_order_relaxed)) Touch(slot, memcg, stats);
+  for (Memcg* level = &tree_.Get(memcg); level != nullptr; level = level->parent) {
+    // A level that is to be flushed has ancestors that are.
+    if (level->stats.updates.load(std::memory_order_relaxed) > flush_threshold_) return;
+    int32_t& updates = slot.stats[Raw(level->id)]->updates;
+    updates += std::abs(delta);
+    if (updates < kStatBatch) continue;
+    level->stats.updates.fetch_add(updates, std::memory_order_relaxed);
+    ++slot.counters.stat_shared_writes;
+    updates = 0;
+  }
+}
+
+template <class Forms>
+void Charges<Forms>::Spill(CpuSlot& slot, MemcgId id, Stat stat, std::atomic<int32_t>& pending) {
   size_t i = static_cast<size_t>(stat);
+  int32_t sum = pending.load(std::memory_order_relaxed);
   Memcg& memcg = tree_.Get(id);
-  memcg.stats.local[i].fetch_add(*pending, std::memory_order_relaxed);
-  for (Memcg* level = &memcg; level != nullptr; level = level->parent) {
-    level->stats.recursive[i].fetch_add(*pending, std::memory_order_relaxed);
+  ++slot.counters.stat_spills;
+  ++slot.counters.stat_shared_writes;
+  memcg.stats.local[i].fetch_add(sum, std::memory_order_relaxed);
+  if (forms_.stats() == StatsForm::kSpill) {
+    for (Memcg* level = &memcg; level != nullptr; level = level->parent) {
+      level->stats.recursive[i].fetch_add(sum, std::memory_order_relaxed);
+      ++slot.counters.stat_shared_writes;
+    }
   }
-  *pending = 0;
+  pending.store(0, std::memory_order_relaxed);
 }
 
-void Charges::SettlePending(CpuSlot& slot, MemcgId id) {
-  StatPending& stats = *slot.stats[Raw(id)];
-  Memcg& memcg = tree_.Get(id);
-  for (size_t i = 0; i < kStats; ++i) {
-    int32_t delta = stats.pending[i] - stats.seen[i];
-    if (delta == 0) continue;
-    stats.seen[i] = stats.pending[i];
-    memcg.stats.pending_local[i] += delta;
-    for (Memcg* level = &memcg; level != nullptr; level = level->parent)
-      level->stats.pending_total[i] += delta;
-  }
-}
-
-void Charges::FlushStats(CpuSlot& slot, MemcgId memcg) {
-  std::array<int32_t, kStats>& pending = slot.stats[Raw(memcg)]->pending;
-  for (size_t i = 0; i < kStats; ++i) {
-    if (pending[i] != 0) Spill(memcg, static_cast<Stat>(i), &pending[i]);
-  }
-}
+template class Charges<DefaultForms>;
+template class Charges<ChosenForms>;
 
 }  // namespace memcgd::core

@@ -9,29 +9,36 @@
 // what was evicted and killed); modelled reclaim takes its place between the refusal and the force. Bound: 0
 // ≤ charged − used ≤ 64 × CPUs pages for a leaf.
 //
-// Thread safety: by the holder of the CPU's slot; DrainStocks() at a cut.
+// Thread safety: by the holder of the CPU's slot; DrainStock() at a cut.
 #ifndef MEMCGD_CORE_CHARGE_H_
 #define MEMCGD_CORE_CHARGE_H_
 
 #include <cstdint>
 
-#include "core/cpu_slot.h"
-#include "core/memcg_tree.h"
+#include "core/forms.h"
+#include "core/machine.h"
 
 namespace memcgd::core {
 
+template <class Forms>
 class Charges {
  public:
-  explicit Charges(MemcgTree& tree) : tree_(tree) {}
+  explicit Charges(Machine& machine)
+      : tree_(machine.tree),
+        forms_(machine.config.mechanisms),
+        refuses_(machine.config.reclaim == Reclaim::kNone),
+        flush_threshold_(int64_t{kStatBatch} * machine.config.cpus) {}
 
-  void Charge(CpuSlot& slot, MemcgId memcg, uint32_t pages) {
+  // False where a limit refuses and the node does not charge past it.
+  [[nodiscard]] bool TryCharge(CpuSlot& slot, MemcgId memcg, uint32_t pages) {
     Stock::Slot& last = slot.stock.slots[slot.stock.last];
-    if (last.memcg == memcg && last.pages >= pages) {
-      last.pages -= pages;
-    } else {
-      ChargeSlow(slot, memcg, pages);
-    }
+    if (last.memcg != memcg || last.pages < pages) return TryChargeSlow(slot, memcg, pages);
+    last.pages -= pages;
+    if (forms_.per_page_refs()) GetRefs(slot, tree_.Get(memcg), pages);
+    return true;
   }
+  // Past every limit, where it has to be.
+  void ForceCharge(CpuSlot& slot, MemcgId memcg, uint32_t pages);
   // Gathered; FlushUncharge() ends a run.
   void Uncharge(CpuSlot& slot, MemcgId memcg, uint32_t pages) {
     if (memcg == MemcgId::kRoot || memcg == MemcgId::kNone) return;
@@ -48,34 +55,48 @@ class Charges {
   void DrainStock(CpuSlot& slot);
 
   void ModStat(CpuSlot& slot, MemcgId memcg, Stat stat, int32_t delta) {
-    Mod(StatsOf(slot, memcg), memcg, stat, delta);
+    Mod(slot, StatsOf(slot, memcg), memcg, stat, delta);
   }
   // The same in two steps, for several changes of one cgroup.
   static StatPending& StatsOf(CpuSlot& slot, MemcgId memcg) {
     if (slot.stats_memcg != memcg) FindStats(slot, memcg);
     return *slot.stats_pending;
   }
-  void Mod(StatPending& stats, MemcgId memcg, Stat stat, int32_t delta) {
-    int32_t& pending = stats.pending[static_cast<size_t>(stat)];
-    pending += delta;
-    if (static_cast<uint32_t>(pending + kStatBatch) > 2 * kStatBatch) Spill(memcg, stat, &pending);
+  void Mod(CpuSlot& slot, StatPending& stats, MemcgId memcg, Stat stat, int32_t delta) {
+    std::atomic<int32_t>& pending = stats.pending[static_cast<size_t>(stat)];
+    if (forms_.stats() == StatsForm::kRstat) {
+      uint32_t sum =
+          static_cast<uint32_t>(pending.load(std::memory_order_relaxed)) + static_cast<uint32_t>(delta);
+      pending.store(static_cast<int32_t>(sum), std::memory_order_relaxed);
+      CountUpdate(slot, stats, memcg, delta);
+      return;
+    }
+    int32_t sum = pending.load(std::memory_order_relaxed) + delta;
+    pending.store(sum, std::memory_order_relaxed);
+    if (static_cast<uint32_t>(sum + kStatBatch) > 2 * kStatBatch) Spill(slot, memcg, stat, pending);
   }
-  // Spills the pendings of one cgroup.
-  void FlushStats(CpuSlot& slot, MemcgId memcg);
-  // Brings the cgroup's pending_total, and its ancestors', up to what the CPU has pending.  At a cut.
-  void SettlePending(CpuSlot& slot, MemcgId memcg);
 
  private:
   // Makes the cgroup's statistics the slot's current ones, which the next exact read will look at.
   static void FindStats(CpuSlot& slot, MemcgId memcg);
-  void UnchargeBatch(CpuSlot& slot);
-  void ChargeSlow(CpuSlot& slot, MemcgId memcg, uint32_t pages);
+  static void Touch(CpuSlot& slot, MemcgId memcg, StatPending& stats);
+  // memcg_rstat_updated()
+  void CountUpdate(CpuSlot& slot, StatPending& stats, MemcgId memcg, int32_t delta);
+  void Spill(CpuSlot& slot, MemcgId memcg, Stat stat, std::atomic<int32_t>& pending);
+
+  bool TryChargeSlow(CpuSlot& slot, MemcgId memcg, uint32_t pages);
   bool ConsumeStock(CpuSlot& slot, MemcgId memcg, uint32_t pages);
-  void RefillStock(CpuSlot& slot, MemcgId memcg, uint32_t pages);
-  void DrainStockSlot(Stock::Slot& slot);
-  void Spill(MemcgId memcg, Stat stat, int32_t* pending);
+  void RefillStock(CpuSlot& slot, Memcg& memcg, uint32_t pages);
+  void DrainStockSlot(CpuSlot& slot, Stock::Slot& stock);
+  void UnchargeBatch(CpuSlot& slot);
+  // Changes the cgroup's count of references: by all pages at once, or one by one.
+  void GetRefs(CpuSlot& slot, Memcg& memcg, uint32_t pages);
+  void PutRefs(CpuSlot& slot, Memcg& memcg, uint32_t pages);
 
   MemcgTree& tree_;
+  [[no_unique_address]] const Forms forms_;
+  const bool refuses_;
+  const int64_t flush_threshold_;  // updates
 };
 
 }  // namespace memcgd::core

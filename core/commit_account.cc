@@ -5,11 +5,12 @@
 namespace memcgd::core {
 
 CommitAccount::CommitAccount(uint32_t cpus, int64_t ram_pages, int64_t swap_pages, uint32_t page_size,
-                             const Policy& policy)
+                             CommitBatch form, const Policy& policy)
     : cpus_(cpus),
       ram_pages_(ram_pages),
       swap_pages_(swap_pages),
       page_size_(page_size),
+      form_(form),
       policy_(policy),
       committed_(cpus) {
   committed_.set_batch(BatchFor(policy.mode));
@@ -52,7 +53,8 @@ int64_t CommitAccount::LimitPages() const {
 }
 
 int64_t CommitAccount::BatchFor(OvercommitPolicy mode) const {
-  int64_t share = ram_pages_ / cpus_ / (mode == OvercommitPolicy::kNever ? 256 : 4);
+  bool small = form_ == CommitBatch::kSmall || mode == OvercommitPolicy::kNever;
+  int64_t share = ram_pages_ / cpus_ / (small ? 256 : 4);
   return std::max({share, 2 * cpus_, int64_t{32}});
 }
 

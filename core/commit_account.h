@@ -8,7 +8,8 @@
 //   and
 //           the user reserve (1/32 of the process, at most 128 MiB).
 // Limit = overcommit_kbytes, or RAM × ratio / 100, plus swap.
-// Batch = RAM / CPUs / 256 under NEVER and RAM / CPUs / 4 else, at least max(32, 2 × CPUs).
+// Batch = RAM / CPUs / 256 under NEVER and RAM / CPUs / 4 else, at least max(32, 2 × CPUs); in the older form
+// that of NEVER always.
 //
 // Thread safety: TryCommit() and Uncommit() by the holder of that CPU's slot; SetPolicy() at a cut; reads by
 // anyone.
@@ -19,6 +20,7 @@
 #include <cstdint>
 
 #include "core/event.h"
+#include "core/mechanisms.h"
 #include "core/percpu_counter.h"
 
 namespace memcgd::core {
@@ -31,7 +33,7 @@ class CommitAccount {
     uint64_t kbytes = 0;  // where not 0 it takes the ratio's place
   };
 
-  CommitAccount(uint32_t cpus, int64_t ram_pages, int64_t swap_pages, uint32_t page_size,
+  CommitAccount(uint32_t cpus, int64_t ram_pages, int64_t swap_pages, uint32_t page_size, CommitBatch form,
                 const Policy& policy);
 
   // False (and nothing accounted) where the policy refuses.  `process_pages` is the size of the asking
@@ -49,6 +51,7 @@ class CommitAccount {
   int64_t CommittedAsPages() const;
   int64_t LimitPages() const;
   int64_t batch_pages() const { return committed_.batch(); }
+  uint64_t spills() const { return committed_.spills(); }
   int64_t FastReadPages() const { return committed_.Read(); }
   // For saving and loading a state.
   PercpuCounter& counter() { return committed_; }
@@ -60,6 +63,7 @@ class CommitAccount {
   const int64_t ram_pages_;
   const int64_t swap_pages_;
   const int64_t page_size_;
+  const CommitBatch form_;
   Policy policy_;  // changes at a cut only
   PercpuCounter committed_;
 };

@@ -13,6 +13,7 @@
 
 #include "core/folio.h"
 #include "core/lruvec.h"
+#include "core/mechanisms.h"
 #include "core/memcg_stats.h"
 #include "core/mutex.h"
 #include "core/units.h"
@@ -40,7 +41,9 @@ struct alignas(64) CpuSlot {
   // The cgroup whose statistics changed last, and these: changes come in runs of one cgroup.
   MemcgId stats_memcg = MemcgId::kNone;
   StatPending* stats_pending = nullptr;
-  std::vector<MemcgId> touched;  // cgroups whose pendings changed since the last exact read
+  SpinLock touched_lock;
+  // Cgroups whose pendings changed since the last read that looked at them.
+  std::vector<MemcgId> touched ABSL_GUARDED_BY(touched_lock);
   FolioCache folios;
   FolioBatch lru_add;
   FolioBatch lru_activate;
@@ -55,6 +58,7 @@ struct alignas(64) CpuSlot {
   uint64_t ptes_walked = 0;
   // Chooses the stock slot to evict; part of the state, so that one stream is deterministic.
   std::minstd_rand random;
+  MechanismCounters counters;  // of what this CPU did
 };
 
 }  // namespace memcgd::core

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/workings.h"
+
 namespace memcgd::core {
 namespace {
 
@@ -16,8 +18,9 @@ constexpr uint64_t kFaultAroundPages = 16;
 
 }  // namespace
 
-Outcome Faults::Handle(CpuSlot& slot, Mm& mm, const FaultHints& hints, uint64_t address,
-                       uint32_t error_code) {
+template <class Forms>
+Outcome Faults<Forms>::Handle(CpuSlot& slot, Mm& mm, const FaultHints& hints, uint64_t address,
+                              uint32_t error_code) {
   // A miss drops the locks and is retried; the retry finds the page and says so.  None came: the thread was
   // killed, and handle_mm_fault never completed.
   if (hints.fault_major) return Outcome::kOk;
@@ -39,7 +42,8 @@ Outcome Faults::Handle(CpuSlot& slot, Mm& mm, const FaultHints& hints, uint64_t 
 }
 
 // do_wp_page(): a page of the cache or of others is copied, one's own is used on.
-Outcome Faults::WriteProtect(const Fault& fault, Pte& pte) {
+template <class Forms>
+Outcome Faults<Forms>::WriteProtect(const Fault& fault, Pte& pte) {
   if (fault.shared()) {
     pte |= kPteWritable;
     return Outcome::kOk;
@@ -53,13 +57,13 @@ Outcome Faults::WriteProtect(const Fault& fault, Pte& pte) {
       return Outcome::kOk;
     }
   }
-  SetAnonymous(fault, pte);
-  return Outcome::kOk;
+  return SetAnonymous(fault, pte);
 }
 
 // A write to a page that is present and that no event told of: a page of the file, or one from before the
 // stream; or, in the stack after a fork, the arguments that exec wrote.
-Outcome Faults::WriteUnseen(const Fault& fault, Pte& pte) {
+template <class Forms>
+Outcome Faults<Forms>::WriteUnseen(const Fault& fault, Pte& pte) {
   if (fault.shared()) return Outcome::kOk;
   if (IsStack(fault) && !fault.mm.unbound.empty()) {
     FolioId page = fault.mm.unbound.back();
@@ -67,12 +71,14 @@ Outcome Faults::WriteUnseen(const Fault& fault, Pte& pte) {
     pte = MakePte(page, kPteAccessed);
     return WriteProtect(fault, pte);
   }
-  SetAnonymous(fault, pte);
+  Outcome outcome = SetAnonymous(fault, pte);
+  if (outcome != Outcome::kOk) return outcome;
   return fault.vma == nullptr && fault.mm.predates_stream ? Outcome::kUnseenPage : Outcome::kOk;
 }
 
 // do_cow_fault(), do_read_fault(), do_shared_fault()
-Outcome Faults::MapFile(const Fault& fault) {
+template <class Forms>
+Outcome Faults<Forms>::MapFile(const Fault& fault) {
   const FaultHints& hints = fault.hints;
   FileId file = hints.fault_file != FileId::kNone ? hints.fault_file : hints.map_file;
   if (fault.vma != nullptr && fault.vma->file != file && !fault.vma->anonymous()) {
@@ -83,7 +89,8 @@ Outcome Faults::MapFile(const Fault& fault) {
     Imply(fault.mm, file, static_cast<int64_t>(fault.page - hints.fault_index));
   }
   if (fault.write() && !fault.shared()) {
-    SetAnonymous(fault, fault.mm.page_table.Ensure(fault.page));
+    Outcome outcome = SetAnonymous(fault, fault.mm.page_table.Ensure(fault.page));
+    if (outcome != Outcome::kOk) return outcome;
     if (fault.vma == nullptr && hints.fault_file != FileId::kNone) {
       Imply(fault.mm, file, static_cast<int64_t>(fault.page - hints.fault_index)).has_anon_vma = true;
     }
@@ -95,7 +102,8 @@ Outcome Faults::MapFile(const Fault& fault) {
 }
 
 // filemap_map_pages(): what is cached around the fault and not marked for readahead is mapped with it.
-void Faults::MapAround(const Fault& fault) {
+template <class Forms>
+void Faults<Forms>::MapAround(const Fault& fault) {
   const FaultHints& hints = fault.hints;
   int64_t delta = DeltaOf(fault, hints.map_file, hints.map_first, hints.map_end);
   File& file = m_.files.Get(hints.map_file);
@@ -120,7 +128,8 @@ void Faults::MapAround(const Fault& fault) {
 }
 
 // finish_fault(): the page that was asked for, and of a large folio all that the area shows.
-void Faults::MapFolio(const Fault& fault, File& file, PageIndex index) {
+template <class Forms>
+void Faults<Forms>::MapFolio(const Fault& fault, File& file, PageIndex index) {
   Locked lock(file.mutex);
   FolioId wanted = m_.cache.Find(file, index);
   if (wanted == FolioId::kNone) return;
@@ -138,12 +147,14 @@ void Faults::MapFolio(const Fault& fault, File& file, PageIndex index) {
   }
 }
 
-bool Faults::MapsShmem(const Fault& fault) const {
+template <class Forms>
+bool Faults<Forms>::MapsShmem(const Fault& fault) const {
   return fault.vma != nullptr && fault.vma->file != FileId::kNone && m_.files.Get(fault.vma->file).shmem;
 }
 
 // shmem_fault(): a page of the object, made where it is not there yet; a write to a private area copies it.
-Outcome Faults::MapShmem(const Fault& fault) {
+template <class Forms>
+Outcome Faults<Forms>::MapShmem(const Fault& fault) {
   Vma& vma = *fault.vma;
   if (vma.file == FileId::kNone) StandIn(vma);
   File& file = m_.files.Get(vma.file);
@@ -154,7 +165,8 @@ Outcome Faults::MapShmem(const Fault& fault) {
     Locked lock(file.mutex);
     FolioId page = m_.cache.Find(file, index);
     if (page == FolioId::kNone) {
-      m_.cache.Add(fault.slot, file, index, 0, fault.mm.memcg.load(std::memory_order_relaxed));
+      MemcgId memcg = fault.mm.memcg.load(std::memory_order_relaxed);
+      if (m_.cache.Add(fault.slot, file, index, 0, memcg) == CacheAdd::kRefused) return Outcome::kLimit;
       page = m_.cache.Find(file, index);
     }
     if (fault.shared() || !fault.write()) {
@@ -163,12 +175,12 @@ Outcome Faults::MapShmem(const Fault& fault) {
       return Outcome::kOk;
     }
   }
-  SetAnonymous(fault, pte);
-  return Outcome::kOk;
+  return SetAnonymous(fault, pte);
 }
 
 // A tmpfs file that no event has named yet.
-void Faults::StandIn(Vma& vma) {
+template <class Forms>
+void Faults<Forms>::StandIn(Vma& vma) {
   vma.file = m_.files.CreateAnonymous();
   File& file = m_.files.Get(vma.file);
   Locked lock(file.mutex);
@@ -176,21 +188,22 @@ void Faults::StandIn(Vma& vma) {
 }
 
 // do_anonymous_page()
-Outcome Faults::MapAnonymous(const Fault& fault) {
+template <class Forms>
+Outcome Faults<Forms>::MapAnonymous(const Fault& fault) {
   Pte& pte = fault.mm.page_table.Ensure(fault.page);
   if (!fault.write() && m_.config.zero_page) {
     pte = MakePte(FolioId::kZeroPage, kPteAccessed);
     return Outcome::kOk;
   }
-  SetAnonymous(fault, pte);
-  return Outcome::kOk;
+  return SetAnonymous(fault, pte);
 }
 
 // vvar and vdso: exec puts them just below the interpreter and no event tells of them; no page of theirs
 // counts. What shows them is a read whose code lies a little above (the interpreter reading the vdso's
 // header, the vdso reading vvar), a fetch that no file backs, or a read far from the program, its stack and
 // the code's own data.
-bool Faults::IsSpecialMapping(const Fault& fault) {
+template <class Forms>
+bool Faults<Forms>::IsSpecialMapping(const Fault& fault) {
   if (fault.vma != nullptr || fault.write() || (fault.error_code & kFaultUser) == 0 ||
       fault.mm.predates_stream) {
     return false;
@@ -203,12 +216,14 @@ bool Faults::IsSpecialMapping(const Fault& fault) {
   return fault.page >= kTopDownPages && !own_data && !IsStack(fault);
 }
 
-bool Faults::IsStack(const Fault& fault) {
+template <class Forms>
+bool Faults<Forms>::IsStack(const Fault& fault) {
   return fault.mm.entry != 0 && fault.page >= fault.mm.entry + kStackGapPages;
 }
 
 // How far the file's pages lie above their indices.
-int64_t Faults::DeltaOf(const Fault& fault, FileId file, PageIndex first, PageIndex end) {
+template <class Forms>
+int64_t Faults<Forms>::DeltaOf(const Fault& fault, FileId file, PageIndex first, PageIndex end) {
   if (fault.vma != nullptr) return static_cast<int64_t>(fault.vma->range.first - fault.vma->file_index);
   // do_fault_around() begins at a multiple of its 16 pages where the area allows, and never below it.
   PageNumber window = fault.page & ~(kFaultAroundPages - 1);
@@ -228,7 +243,8 @@ int64_t Faults::DeltaOf(const Fault& fault, FileId file, PageIndex first, PageIn
   return delta;
 }
 
-ImpliedArea& Faults::Imply(Mm& mm, FileId file, int64_t delta) {
+template <class Forms>
+ImpliedArea& Faults<Forms>::Imply(Mm& mm, FileId file, int64_t delta) {
   for (ImpliedArea& area : mm.implied) {
     if (area.file == file && area.delta == delta) return area;
   }
@@ -237,7 +253,8 @@ ImpliedArea& Faults::Imply(Mm& mm, FileId file, int64_t delta) {
 
 // The area's object got a name: what was made under the stand-in is the file's.  Other areas of the stand-in
 // (after a fork) keep it, and find their pages anew.
-void Faults::BindShmem(const Fault& fault, FileId id) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+template <class Forms>
+void Faults<Forms>::BindShmem(const Fault& fault, FileId id) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   File& stand_in = m_.files.Get(fault.vma->file);
   File& file = m_.files.Get(id);
   if (stand_in.dev != FileTable::kAnonymousDev) return;
@@ -262,19 +279,24 @@ void Faults::BindShmem(const Fault& fault, FileId id) ABSL_NO_THREAD_SAFETY_ANAL
   m_.files.FreeAnonymous(stand_in.id);
 }
 
-void Faults::SetAnonymous(const Fault& fault, Pte& pte) {
+template <class Forms>
+Outcome Faults<Forms>::SetAnonymous(const Fault& fault, Pte& pte) {
   MemcgId memcg = fault.mm.memcg.load(std::memory_order_relaxed);
   FolioId id = NewAnonymous(fault.slot, memcg, FlagsIn(fault.vma));
+  if (id == FolioId::kNone) return Outcome::kLimit;
   if (pte != 0) DropPte(fault.slot, pte);
   pte = MakePte(id, kPteAccessed | kPteWritable);
+  return Outcome::kOk;
 }
 
-void Faults::Access(Mm& mm, uint64_t address) {
+template <class Forms>
+void Faults<Forms>::Access(Mm& mm, uint64_t address) {
   Pte* pte = mm.page_table.Find(address >> m_.page_shift);
   if (pte != nullptr && *pte != 0) *pte |= kPteAccessed;
 }
 
-Outcome Faults::Migrate(CpuSlot& slot, Mm& mm, uint64_t address, MemcgId to) {
+template <class Forms>
+Outcome Faults<Forms>::Migrate(CpuSlot& slot, Mm& mm, uint64_t address, MemcgId to) {
   Pte* pte = mm.page_table.Find(address >> m_.page_shift);
   if (pte == nullptr || Raw(PteFolio(*pte)) <= Raw(FolioId::kZeroPage)) return Outcome::kUnseenPage;
   const Folio& folio = m_.arena.Get(PteFolio(*pte));
@@ -284,7 +306,8 @@ Outcome Faults::Migrate(CpuSlot& slot, Mm& mm, uint64_t address, MemcgId to) {
 }
 
 // Stops where more pages were made than the node has RAM: the kernel would be killing by then.
-bool Faults::Populate(CpuSlot& slot, Mm& mm, PageRange range, bool write) {
+template <class Forms>
+bool Faults<Forms>::Populate(CpuSlot& slot, Mm& mm, PageRange range, bool write) {
   uint64_t left = m_.config.memory_bytes >> m_.page_shift;
   auto populate = [&](Vma& vma) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     if (!vma.anonymous() && (vma.file == FileId::kNone || !m_.files.Get(vma.file).shmem)) {
@@ -302,7 +325,8 @@ bool Faults::Populate(CpuSlot& slot, Mm& mm, PageRange range, bool write) {
   return left > 0;
 }
 
-bool Faults::PopulatePage(const Fault& fault) {
+template <class Forms>
+bool Faults<Forms>::PopulatePage(const Fault& fault) {
   Pte& pte = fault.mm.page_table.Ensure(fault.page);
   if (Present(pte, fault.slot)) {
     if (!fault.write() || (pte & kPteWritable) != 0) return false;
@@ -316,7 +340,8 @@ bool Faults::PopulatePage(const Fault& fault) {
   return true;
 }
 
-void Faults::AddBaselineAnonymous(CpuSlot& slot, Mm& mm, PageRange range) {
+template <class Forms>
+void Faults<Forms>::AddBaselineAnonymous(CpuSlot& slot, Mm& mm, PageRange range) {
   const FaultHints none;
   for (PageNumber page = range.first; page < range.end; ++page) {
     Pte& pte = mm.page_table.Ensure(page);
@@ -327,11 +352,16 @@ void Faults::AddBaselineAnonymous(CpuSlot& slot, Mm& mm, PageRange range) {
   }
 }
 
-void Faults::AddArgumentPage(CpuSlot& slot, Mm& mm) {
+template <class Forms>
+void Faults<Forms>::AddArgumentPage(CpuSlot& slot, Mm& mm) {
   MemcgId memcg = mm.memcg.load(std::memory_order_relaxed);
   m_.charges.ModStat(slot, memcg, Stat::kPgfault, 1);
   // get_user_pages touches it for the name, the environment and the arguments: active before it is on a list.
-  mm.unbound.push_back(NewAnonymous(slot, memcg, kFolioActive));
+  FolioId id = NewAnonymous(slot, memcg, kFolioActive);
+  if (id != FolioId::kNone) mm.unbound.push_back(id);
 }
+
+template class Faults<DefaultForms>;
+template class Faults<ChosenForms>;
 
 }  // namespace memcgd::core

@@ -13,24 +13,28 @@
 
 namespace memcgd::core {
 
+template <class Forms>
 class Faults {
  public:
-  explicit Faults(Machine& machine) : m_(machine) {}
+  explicit Faults(Workings<Forms>& machine) : m_(machine) {}
 
   // The most frequent fault, in its shortest form: a write to private memory of no file that has no page
-  // there yet, by a thread that gave no hints.  False, with nothing done, where it is any other.
-  bool TryFirstTouch(CpuSlot& slot, Mm& mm, uint64_t address, uint32_t error_code)
+  // there yet, by a thread that gave no hints.  kInvalid, with nothing done, where it is any
+  // other.
+  Outcome TryFirstTouch(CpuSlot& slot, Mm& mm, uint64_t address, uint32_t error_code)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex) {
-    if ((error_code & (kFaultWrite | kFaultProtection)) != kFaultWrite) return false;
+    if ((error_code & (kFaultWrite | kFaultProtection)) != kFaultWrite) return Outcome::kInvalid;
     PageNumber page = address >> m_.page_shift;
     Vma* vma = mm.vmas.Find(page);
-    if (vma != nullptr && (vma->shared() || vma->file != FileId::kNone)) return false;
+    if (vma != nullptr && (vma->shared() || vma->file != FileId::kNone)) return Outcome::kInvalid;
     Pte& pte = mm.page_table.Ensure(page);
-    if (pte != 0) return false;
+    if (pte != 0) return Outcome::kInvalid;
     MemcgId memcg = mm.memcg.load(std::memory_order_relaxed);
     m_.charges.ModStat(slot, memcg, Stat::kPgfault, 1);
-    pte = MakePte(NewAnonymous(slot, memcg, FlagsIn(vma)), kPteAccessed | kPteWritable);
-    return true;
+    FolioId id = NewAnonymous(slot, memcg, FlagsIn(vma));
+    if (id == FolioId::kNone) return Outcome::kLimit;
+    pte = MakePte(id, kPteAccessed | kPteWritable);
+    return Outcome::kOk;
   }
   // One page fault that reached handle_mm_fault.
   Outcome Handle(CpuSlot& slot, Mm& mm, const FaultHints& hints, uint64_t address, uint32_t error_code)
@@ -92,25 +96,37 @@ class Faults {
     vma->has_anon_vma = true;
     return vma->locked ? kFolioUnevictable | kFolioMlocked : 0;
   }
-  // Charged, counted, on its way to its list; held by the entry that is about to be made.
+  // Charged, counted, on its way to its list; held by the entry that is about to be made.  kNone: refused.
+  //
+  // Nothing of it can be seen before it is mapped, whatever the order.  The barrier that marks it up to date
+  // comes after the charge, or before it, where a refusal has wasted it.
   FolioId NewAnonymous(CpuSlot& slot, MemcgId memcg, uint32_t flags) {
-    m_.charges.Charge(slot, memcg, 1);
+    if (!m_.forms.uptodate_first() && !m_.charges.TryCharge(slot, memcg, 1)) return FolioId::kNone;
     // Its flags stand before it is in the batch, which holds it too.
     FolioId id = m_.arena.AllocatePage(slot.folios, memcg, kFolioAnon | kFolioSwapBacked | flags,
                                        Folio::kOneRef | Folio::kOneMapping);
+    std::atomic_thread_fence(
+        std::memory_order_release);  // __SetPageUptodate(): pairs with who finds the entry
+    ++slot.counters.barriers;
+    if (m_.forms.uptodate_first() && !m_.charges.TryCharge(slot, memcg, 1)) {
+      ++slot.counters.barriers_before_refusal;
+      m_.arena.Free(slot.folios, id);
+      return FolioId::kNone;
+    }
     StatPending& stats = m_.charges.StatsOf(slot, memcg);
-    m_.charges.Mod(stats, memcg, Stat::kAnon, 1);
-    m_.charges.Mod(stats, memcg, Stat::kPgpgin, 1);
+    m_.charges.Mod(slot, stats, memcg, Stat::kAnon, 1);
+    m_.charges.Mod(slot, stats, memcg, Stat::kPgpgin, 1);
     m_.lru.AddNew(slot, id);
     return id;
   }
-  void SetAnonymous(const Fault& fault, Pte& pte) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
+  // kLimit: refused; the entry is as it was.
+  Outcome SetAnonymous(const Fault& fault, Pte& pte) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
   void DropPte(CpuSlot& slot, Pte& pte) {
     if (Raw(PteFolio(pte)) > Raw(FolioId::kZeroPage)) m_.cache.Unmap(slot, PteFolio(pte));
     pte = 0;
   }
 
-  Machine& m_;
+  Workings<Forms>& m_;
 };
 
 }  // namespace memcgd::core

@@ -16,6 +16,7 @@ struct Recount {
   std::vector<bool> cached;                        // by page
   std::vector<std::array<int64_t, kStats>> stats;  // by cgroup, its own
   std::vector<int64_t> charged;                    // by cgroup, its own, pages
+  std::vector<int64_t> stock_refs;                 // by cgroup: references of stocks, beyond one a page
   int64_t committed = 0;
 };
 
@@ -27,6 +28,7 @@ class Checker {
     count_.cached.resize(m_.arena.end());
     count_.stats.resize(m_.tree.all().size());
     count_.charged.resize(m_.tree.all().size());
+    count_.stock_refs.resize(m_.tree.all().size());
   }
 
   std::string Run() {
@@ -113,12 +115,16 @@ class Checker {
   }
 
   void CountBatches() {
+    // Coalesced, each stocked page holds its cgroup; one by one, each slot does.
+    bool per_page = m_.config.mechanisms.css_refs == CssRefs::kPerPage;
     for (std::unique_ptr<CpuSlot>& slot : m_.cpus) {
       for (const FolioBatch* batch : {&slot->lru_add, &slot->lru_activate, &slot->lru_lazyfree}) {
         for (uint32_t i = 0; i < batch->count; ++i) ++count_.refs[Raw(batch->folios[i])];
       }
       for (const Stock::Slot& stock : slot->stock.slots) {
-        if (stock.memcg != MemcgId::kNone) count_.charged[Raw(stock.memcg)] += stock.pages;
+        if (stock.memcg == MemcgId::kNone) continue;
+        count_.charged[Raw(stock.memcg)] += stock.pages;
+        if (per_page) count_.stock_refs[Raw(stock.memcg)] += 1 - static_cast<int64_t>(stock.pages);
       }
       if (slot->uncharge_pages != 0)
         Wrong(absl::StrCat("CPU ", slot->cpu, " has uncharges gathered at a cut"));
@@ -207,7 +213,7 @@ class Checker {
       }
       if (id != 0) {
         int64_t refs = memcg->refs.load(std::memory_order_relaxed);
-        if (refs != count_.charged[id])
+        if (refs != count_.charged[id] + count_.stock_refs[id])
           Wrong(absl::StrCat("cgroup ", memcg->path, ": refs ", refs, ", charged ", count_.charged[id]));
         if (memcg->memory.usage_pages() != usage[id]) {
           Wrong(absl::StrCat("cgroup ", memcg->path, ": usage ", memcg->memory.usage_pages(), ", charged ",

@@ -5,27 +5,50 @@
 namespace memcgd::core {
 namespace {
 
-// Holds one lruvec's lock over a run of folios of one cgroup, and counts what the run adds to its lists.
+// Holds a list lock over a run of folios, and counts what the run adds to the lists of one cgroup.
+template <class Forms>
 class LruvecRun {
  public:
-  LruvecRun(MemcgTree& tree, Charges& charges, CpuSlot& slot) : tree_(tree), charges_(charges), slot_(slot) {}
-  ~LruvecRun() { Release(); }
+  LruvecRun(MemcgTree& tree, Charges<Forms>& charges, CpuSlot& slot)
+      : tree_(tree), charges_(charges), slot_(slot) {}
+  ~LruvecRun() {
+    Unlock();
+    EndCgroup();
+  }
 
-  Lruvec& Lock(MemcgId memcg) ABSL_NO_THREAD_SAFETY_ANALYSIS {  // the lock held depends on the data
-    if (memcg != memcg_) {
-      Release();
-      memcg_ = memcg;
-      lruvec_ = &tree_.Get(memcg).lruvec;
-      lruvec_->lock.Lock();
-    }
-    return *lruvec_;
+  Lruvec& Lock(MemcgId memcg) {
+    if (memcg != memcg_) SwitchTo(memcg);
+    return memcg_of_run_->lruvec;
   }
   void Count(LruList list, int32_t pages) { pages_[static_cast<size_t>(list)] += pages; }
 
  private:
-  void Release() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    if (lruvec_ == nullptr) return;
-    lruvec_->lock.Unlock();
+  void SwitchTo(MemcgId memcg) ABSL_NO_THREAD_SAFETY_ANALYSIS {  // the lock held depends on the data
+    Memcg& next = tree_.Get(memcg);
+    if (lock_ != &next.lruvec.lock) {  // the same, where the node has one for all
+      Unlock();
+      lock_ = &next.lruvec.lock;
+      ++slot_.counters.lru_lock_acquisitions;
+      if (!lock_->TryLock()) {
+        ++slot_.counters.lru_lock_contended;
+        lock_->Lock();
+      }
+    }
+    EndCgroup();
+    memcg_ = memcg;
+    memcg_of_run_ = &next;
+  }
+  void Unlock() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    if (lock_ != nullptr) lock_->Unlock();
+    lock_ = nullptr;
+  }
+  void EndCgroup() {
+    if (memcg_of_run_ == nullptr) return;
+    if (int64_t active = pages_[static_cast<size_t>(LruList::kActiveFile)]; active != 0) {
+      for (Memcg* level = memcg_of_run_; level != nullptr; level = level->parent) {
+        level->active_file.fetch_add(active, std::memory_order_relaxed);
+      }
+    }
     for (size_t i = 0; i < kLruLists; ++i) {
       if (pages_[i] != 0) charges_.ModStat(slot_, memcg_, LruStat(static_cast<LruList>(i)), pages_[i]);
       pages_[i] = 0;
@@ -33,33 +56,37 @@ class LruvecRun {
   }
 
   MemcgTree& tree_;
-  Charges& charges_;
+  Charges<Forms>& charges_;
   CpuSlot& slot_;
-  Lruvec* lruvec_ = nullptr;
+  SpinLock* lock_ = nullptr;
+  Memcg* memcg_of_run_ = nullptr;
   MemcgId memcg_ = MemcgId::kNone;
   std::array<int32_t, kLruLists> pages_{};
 };
 
 }  // namespace
 
-void Lru::Add(CpuSlot& slot, FolioId head) {
+template <class Forms>
+void Lru<Forms>::Add(CpuSlot& slot, FolioId head) {
   Folio& folio = arena_.Get(head);
   folio.Get();
   slot.lru_add.folios[slot.lru_add.count++] = head;
   if (slot.lru_add.count == FolioBatch::kSize || folio.order() > 0) DrainAdd(slot);
 }
 
-void Lru::Drain(CpuSlot& slot) {
+template <class Forms>
+void Lru<Forms>::Drain(CpuSlot& slot) {
   DrainAdd(slot);
   DrainActivate(slot);
   DrainLazyFree(slot);
 }
 
 // Each folio goes to its list and out of the batch in one step.
-void Lru::DrainAdd(CpuSlot& slot) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+template <class Forms>
+void Lru<Forms>::DrainAdd(CpuSlot& slot) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   FolioBatch unheld;  // ended when the run's lock is let go of
   {
-    LruvecRun run(tree_, charges_, slot);
+    LruvecRun<Forms> run(tree_, charges_, slot);
     for (uint32_t i = 0; i < slot.lru_add.count; ++i) {
       FolioId head = slot.lru_add.folios[i];
       Folio& folio = arena_.Get(head);
@@ -84,7 +111,8 @@ void Lru::DrainAdd(CpuSlot& slot) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   for (uint32_t i = 0; i < unheld.count; ++i) End(slot, unheld.folios[i]);
 }
 
-void Lru::MarkAccessed(CpuSlot& slot, FolioId head) {
+template <class Forms>
+void Lru<Forms>::MarkAccessed(CpuSlot& slot, FolioId head) {
   Folio& folio = arena_.Get(head);
   MemcgId memcg = folio.memcg();
   if (memcg == MemcgId::kNone) return;  // deleted meanwhile
@@ -102,14 +130,16 @@ void Lru::MarkAccessed(CpuSlot& slot, FolioId head) {
   Age(memcg, folio.pages());
 }
 
-bool Lru::BatchHolds(const FolioBatch& batch, FolioId head) const {
+template <class Forms>
+bool Lru<Forms>::BatchHolds(const FolioBatch& batch, FolioId head) const {
   for (uint32_t i = batch.count; i-- > 0;) {
     if (batch.folios[i] == head) return true;
   }
   return false;
 }
 
-void Lru::Activate(CpuSlot& slot, FolioId head) {
+template <class Forms>
+void Lru<Forms>::Activate(CpuSlot& slot, FolioId head) {
   Folio& folio = arena_.Get(head);
   if (folio.Has(kFolioActive | kFolioUnevictable) || !folio.lru()) return;
   if (BatchHolds(slot.lru_activate, head)) return;
@@ -118,7 +148,8 @@ void Lru::Activate(CpuSlot& slot, FolioId head) {
   if (slot.lru_activate.count == FolioBatch::kSize || folio.order() > 0) DrainActivate(slot);
 }
 
-void Lru::DrainActivate(CpuSlot& slot) {
+template <class Forms>
+void Lru<Forms>::DrainActivate(CpuSlot& slot) {
   for (uint32_t i = 0; i < slot.lru_activate.count; ++i) {
     FolioId head = slot.lru_activate.folios[i];
     if (arena_.Get(head).Has(kFolioActive | kFolioUnevictable)) continue;
@@ -129,11 +160,12 @@ void Lru::DrainActivate(CpuSlot& slot) {
   PutBatch(slot, slot.lru_activate);
 }
 
-MemcgId Lru::Move(CpuSlot& slot, FolioId head, uint32_t set, uint32_t clear) {
+template <class Forms>
+MemcgId Lru<Forms>::Move(CpuSlot& slot, FolioId head, uint32_t set, uint32_t clear) {
   Folio& folio = arena_.Get(head);
   if (!folio.TestAndClearLru()) return MemcgId::kNone;
   MemcgId memcg = folio.memcg();
-  LruvecRun run(tree_, charges_, slot);
+  LruvecRun<Forms> run(tree_, charges_, slot);
   Lruvec& lruvec = run.Lock(memcg);
   lruvec.lock.AssertHeld();
   int32_t pages = static_cast<int32_t>(folio.pages());
@@ -151,7 +183,8 @@ MemcgId Lru::Move(CpuSlot& slot, FolioId head, uint32_t set, uint32_t clear) {
 }
 
 // mem_cgroup_move_account(), as cgroup v1 had it
-bool Lru::Migrate(CpuSlot& slot, FolioId head, MemcgId to) {
+template <class Forms>
+bool Lru<Forms>::Migrate(CpuSlot& slot, FolioId head, MemcgId to) {
   Folio& folio = arena_.Get(head);
   if (folio.order() > 0 || !folio.TestAndClearLru()) return false;
   MemcgId from = folio.memcg();
@@ -159,10 +192,10 @@ bool Lru::Migrate(CpuSlot& slot, FolioId head, MemcgId to) {
     folio.SetLru();
     return true;
   }
-  charges_.Charge(slot, to, 1);
+  charges_.ForceCharge(slot, to, 1);
   LruList list;
   {
-    LruvecRun run(tree_, charges_, slot);
+    LruvecRun<Forms> run(tree_, charges_, slot);
     Lruvec& lruvec = run.Lock(from);
     lruvec.lock.AssertHeld();
     list = LruListOf(folio.flags.load(std::memory_order_relaxed));
@@ -190,7 +223,7 @@ bool Lru::Migrate(CpuSlot& slot, FolioId head, MemcgId to) {
   charges_.ModStat(slot, from, Stat::kPgpgout, 1);
   charges_.ModStat(slot, to, Stat::kPgpgin, 1);
   {
-    LruvecRun run(tree_, charges_, slot);
+    LruvecRun<Forms> run(tree_, charges_, slot);
     Lruvec& lruvec = run.Lock(to);
     lruvec.lock.AssertHeld();
     lruvec.PushFront(arena_, list, head, folio);
@@ -201,13 +234,15 @@ bool Lru::Migrate(CpuSlot& slot, FolioId head, MemcgId to) {
   return true;
 }
 
-void Lru::PutBatch(CpuSlot& slot, FolioBatch& batch) {
+template <class Forms>
+void Lru<Forms>::PutBatch(CpuSlot& slot, FolioBatch& batch) {
   uint32_t count = batch.count;
   batch.count = 0;
   for (uint32_t i = 0; i < count; ++i) Put(slot, batch.folios[i]);
 }
 
-void Lru::MarkLazyFree(CpuSlot& slot, FolioId head) {
+template <class Forms>
+void Lru<Forms>::MarkLazyFree(CpuSlot& slot, FolioId head) {
   Folio& folio = arena_.Get(head);
   if (!folio.lru() || !folio.Has(kFolioSwapBacked) || folio.Has(kFolioUnevictable)) return;
   folio.Get();
@@ -215,7 +250,8 @@ void Lru::MarkLazyFree(CpuSlot& slot, FolioId head) {
   if (slot.lru_lazyfree.count == FolioBatch::kSize || folio.order() > 0) DrainLazyFree(slot);
 }
 
-void Lru::DrainLazyFree(CpuSlot& slot) {
+template <class Forms>
+void Lru<Forms>::DrainLazyFree(CpuSlot& slot) {
   for (uint32_t i = 0; i < slot.lru_lazyfree.count; ++i) {
     FolioId head = slot.lru_lazyfree.folios[i];
     Folio& folio = arena_.Get(head);
@@ -227,7 +263,8 @@ void Lru::DrainLazyFree(CpuSlot& slot) {
   PutBatch(slot, slot.lru_lazyfree);
 }
 
-void Lru::SetUnevictable(CpuSlot& slot, FolioId head, bool unevictable) {
+template <class Forms>
+void Lru<Forms>::SetUnevictable(CpuSlot& slot, FolioId head, bool unevictable) {
   Folio& folio = arena_.Get(head);
   uint32_t set = unevictable ? kFolioUnevictable : 0;
   uint32_t clear = unevictable ? kFolioActive : kFolioUnevictable;
@@ -243,13 +280,14 @@ void Lru::SetUnevictable(CpuSlot& slot, FolioId head, bool unevictable) {
   }
 }
 
-void Lru::Discharge(CpuSlot& slot, FolioId head) {
+template <class Forms>
+void Lru<Forms>::Discharge(CpuSlot& slot, FolioId head) {
   Folio& folio = arena_.Get(head);
   MemcgId memcg = folio.memcg();
   if (memcg == MemcgId::kNone) return;
   uint32_t pages = folio.pages();
   {
-    LruvecRun run(tree_, charges_, slot);
+    LruvecRun<Forms> run(tree_, charges_, slot);
     Lruvec& lruvec = run.Lock(memcg);
     lruvec.lock.AssertHeld();
     if (folio.TestAndClearLru()) {
@@ -264,8 +302,9 @@ void Lru::Discharge(CpuSlot& slot, FolioId head) {
 }
 
 // Nobody else can reach them: only the lists need their lock, kept over a run of folios of one cgroup.
-void Lru::FlushEnded(CpuSlot& slot) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-  LruvecRun run(tree_, charges_, slot);
+template <class Forms>
+void Lru<Forms>::FlushEnded(CpuSlot& slot) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  LruvecRun<Forms> run(tree_, charges_, slot);
   MemcgId last = MemcgId::kNone;
   uint32_t last_pages = 0;   // of `last`, ended since
   uint32_t last_mapped = 0;  // of them, those that end with their mapping: anonymous ones
@@ -304,10 +343,14 @@ void Lru::FlushEnded(CpuSlot& slot) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   uncharge();
 }
 
-void Lru::Age(MemcgId memcg, uint32_t pages) {
+template <class Forms>
+void Lru<Forms>::Age(MemcgId memcg, uint32_t pages) {
   for (Memcg* level = &tree_.Get(memcg); level != nullptr; level = level->parent) {
     level->lruvec.nonresident_age.fetch_add(pages, std::memory_order_relaxed);
   }
 }
+
+template class Lru<DefaultForms>;
+template class Lru<ChosenForms>;
 
 }  // namespace memcgd::core

@@ -20,9 +20,11 @@
 
 namespace memcgd::core {
 
+template <class Forms>
 class Lru {
  public:
-  Lru(MemcgTree& tree, FolioArena& arena, Charges& charges) : tree_(tree), arena_(arena), charges_(charges) {}
+  Lru(MemcgTree& tree, FolioArena& arena, Charges<Forms>& charges)
+      : tree_(tree), arena_(arena), charges_(charges) {}
 
   // Puts a new folio in the CPU's batch; the batch takes a reference.
   void Add(CpuSlot& slot, FolioId head);
@@ -75,7 +77,7 @@ class Lru {
 
   MemcgTree& tree_;
   FolioArena& arena_;
-  Charges& charges_;
+  Charges<Forms>& charges_;
 };
 
 }  // namespace memcgd::core

@@ -45,7 +45,11 @@ struct Lruvec {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(lock);
   void Unlink(FolioArena& arena, LruList list, FolioId id, Folio& folio) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lock);
 
-  alignas(64) SpinLock lock;
+  // The node's, where the node has one lock for all lists; else its own.
+  explicit Lruvec(SpinLock* node_lock) : lock(node_lock != nullptr ? *node_lock : own_lock) {}
+
+  alignas(64) SpinLock own_lock;
+  SpinLock& lock;
   std::array<List, kLruLists> lists ABSL_GUARDED_BY(lock);
   // Evictions and activations so far; the clock of refault distances (mm/workingset.c).  Relaxed: a clock
   // that orders nothing.

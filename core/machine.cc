@@ -9,6 +9,7 @@ Machine::Machine(const NodeConfig& node_config)
       page_shift(static_cast<uint32_t>(std::countr_zero(node_config.page_size))),
       commit(node_config.cpus, static_cast<int64_t>(node_config.memory_bytes >> page_shift),
              static_cast<int64_t>(node_config.swap_bytes >> page_shift), node_config.page_size,
+             node_config.mechanisms.commit_batch,
              {node_config.overcommit, node_config.overcommit_ratio, node_config.overcommit_kbytes}) {
   for (uint32_t cpu = 0; cpu < config.cpus; ++cpu) {
     cpus.push_back(std::make_unique<CpuSlot>());

@@ -1,4 +1,4 @@
-// The parts of a node, in reading order, as its mechanisms see them.
+// The parts of a node, in reading order: its state, whatever forms work on it (workings.h).
 //
 // Thread safety: each part's own.
 #ifndef MEMCGD_CORE_MACHINE_H_
@@ -6,22 +6,26 @@
 
 #include <atomic>
 #include <memory>
+#include <set>
 #include <vector>
 
-#include "core/charge.h"
 #include "core/commit_account.h"
 #include "core/cpu_slot.h"
+#include "core/file.h"
 #include "core/folio.h"
-#include "core/lru.h"
 #include "core/memcg_tree.h"
-#include "core/mm.h"
 #include "core/node.h"
-#include "core/page_cache.h"
+#include "core/process_table.h"
 
 namespace memcgd::core {
 
+// The machine and what works on it (workings.h).
+template <class Forms>
+struct Workings;
+
 struct Machine {
   explicit Machine(const NodeConfig& node_config);
+  virtual ~Machine() = default;
 
   // Makes room for a new cgroup's statistics on every CPU.  At a cut.
   void AddCpuStats(MemcgId memcg);
@@ -30,16 +34,19 @@ struct Machine {
 
   NodeConfig config;  // overcommit fields change at a cut
   uint32_t page_shift = 12;
-  MemcgTree tree;
+  MemcgTree tree{config.mechanisms.lru_lock};
   FolioArena arena;
-  Charges charges{tree};
-  Lru lru{tree, arena, charges};
   FileTable files;
-  PageCache cache{tree, arena, charges, lru};
   CommitAccount commit;
   std::vector<std::unique_ptr<CpuSlot>> cpus;
-  IndexedTable<Mm> mms;             // growth and users under Processes' mutex
+  IndexedTable<Mm> mms;  // growth and users under the process table's mutex
+  ProcessTable table;
   std::atomic<int64_t> time_ns{0};  // the largest event time seen
+  // rstat: flushes, by readers at a cut or beside batches.
+  Mutex rstat_lock;
+  int64_t last_flush_ns ABSL_GUARDED_BY(rstat_lock) = 0;
+  uint64_t flushes ABSL_GUARDED_BY(rstat_lock) = 0;
+  std::set<MemcgId> unflushed ABSL_GUARDED_BY(rstat_lock);  // those whose from_children hold something
 };
 
 }  // namespace memcgd::core

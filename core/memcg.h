@@ -27,12 +27,13 @@ inline constexpr size_t kMemcgEvents = 7;
 std::string_view MemcgEventName(MemcgEvent event);
 
 struct Memcg {
-  Memcg(MemcgId id, Memcg* parent, std::string path)
+  Memcg(MemcgId id, Memcg* parent, std::string path, SpinLock* node_lru_lock)
       : id(id),
         parent(parent),
         depth(parent == nullptr ? 0 : parent->depth + 1),
         path(std::move(path)),
-        memory(parent == nullptr ? nullptr : &parent->memory) {}
+        memory(parent == nullptr ? nullptr : &parent->memory),
+        lruvec(node_lru_lock) {}
 
   // Counts an event here and, hierarchically, at every ancestor.
   void CountEvent(MemcgEvent event);
@@ -45,8 +46,9 @@ struct Memcg {
 
   // Changed at a cut.
   bool online = true;
-  uint32_t children = 0;        // online ones
-  uint32_t dying_children = 0;  // offline ones that are not freed yet
+  std::atomic<uint32_t> descendants{0};  // of any depth, until they are freed
+  uint32_t children = 0;                 // online ones
+  uint32_t dying_children = 0;           // offline ones that are not freed yet
   // Of the cgroup itself; under Processes' mutex.  Neither lets it be freed.
   uint32_t processes = 0;
   uint32_t spaces = 0;                       // address spaces charged to it
@@ -59,6 +61,9 @@ struct Memcg {
   std::array<std::atomic<int64_t>, kMemcgEvents> events_local{};
   std::array<std::atomic<int64_t>, kMemcgEvents> events{};  // hierarchical
   Lruvec lruvec;
+  // Pages on the active file lists of it and of all below it: what refaults are judged by.  Relaxed: it
+  // orders nothing.
+  std::atomic<int64_t> active_file{0};
 };
 
 }  // namespace memcgd::core

@@ -1,12 +1,20 @@
 // The statistics of a cgroup and how they reach its ancestors.
 //
-// Kernel counterpart: memcg_stat_item and vm_event_item with __mod_memcg_state() of 5.2 to 5.12 ("spill"):
-// x = this CPU's pending + delta; when |x| > kBatch, x is added to the cgroup and to every ancestor and the
-// pending is zeroed.  Readers read one number.  Bound per cgroup: |read − exact| ≤ kBatch × CPUs per cgroup
-// at or below it.  A cgroup that is freed hands its pendings on, so events never go backwards at ancestors.
+// Kernel counterpart: memcg_stat_item and vm_event_item, in three forms (mechanisms.h):
+//   spill (5.2 to 5.12): x = this CPU's pending + delta; when |x| > kStatBatch, x is added to the cgroup and
+//   to
+//     every ancestor and the pending is zeroed.  Readers read one number, off by at most kStatBatch × CPUs
+//     for each cgroup at or below.  A cgroup that is freed hands its pendings on: events never go backwards.
+//   walk (before 5.2): x goes to the cgroup's own count only; the reader sums all CPUs of all cgroups below.
+//     What a freed cgroup had counted is gone.
+//   rstat (today): a CPU adds to its own running sum and to a count of updates of the cgroup and each
+//   ancestor;
+//     a reader who finds more than kStatBatch × CPUs of them, or the last flush 2 s ago, flushes: what is new
+//     since goes to the cgroup and to its parent's `from_children`, children first.  Off by less than
+//     2 × kStatBatch × CPUs.
 // Differs: all items share one batch, counts of pages and events alike.
 //
-// Thread safety: ModStat() by the holder of the CPU's slot; reads by anyone; Flush() at a cut.
+// Thread safety: ModStat() by the holder of the CPU's slot; StatPending's counts are read by anyone.
 #ifndef MEMCGD_CORE_MEMCG_STATS_H_
 #define MEMCGD_CORE_MEMCG_STATS_H_
 
@@ -109,23 +117,28 @@ StatUnit UnitOf(Stat stat);
 // The values of one cgroup as they are shown: bytes and counts, derived lines filled, negatives clamped to 0.
 std::array<int64_t, kStats> ShowStats(const std::array<int64_t, kStats>& raw, uint32_t page_size);
 
-// What a cgroup's own CPUs and descendants have spilled so far.
+// What has reached a cgroup from its own CPUs and from its descendants.
 struct StatTotals {
   std::array<std::atomic<int64_t>, kStats> local{};      // the cgroup's own
   std::array<std::atomic<int64_t>, kStats> recursive{};  // and all descendants', dead ones included
   // What CPUs had pending at the last exact read, beside both of the above.  At a cut only.
   std::array<int64_t, kStats> pending_local{};
   std::array<int64_t, kStats> pending_total{};
+  // rstat: what children flushed and this cgroup has not; under the machine's rstat lock.  Relaxed: a hint.
+  std::array<int64_t, kStats> from_children{};
+  std::atomic<int64_t> updates{0};
 };
 
 // One CPU's pending deltas of every cgroup, by MemcgId.  Made at the cut that makes the cgroup.
 struct StatPending {
-  std::array<int32_t, kStats> pending{};
-  // What of it the cgroup's pending_total has, and whether the CPU's list of touched cgroups has this one: a
-  // read adds up only what changed since the last.  At a cut, but for `touched`, which the holder of the
-  // CPU's slot sets.
+  // Written by the holder of the CPU's slot; relaxed: a number that orders nothing.  rstat: a running sum,
+  // which may wrap.
+  std::array<std::atomic<int32_t>, kStats> pending{};
+  // What of it the last exact read (at a cut) or flush (under the rstat lock) took in.
   std::array<int32_t, kStats> seen{};
-  bool touched = false;
+  // Whether the CPU's list of touched cgroups has this one: readers look at those only.
+  std::atomic<bool> touched{false};
+  int32_t updates = 0;  // rstat: not counted in the cgroup's yet; by the holder of the slot
 };
 using CpuStats = std::vector<std::unique_ptr<StatPending>>;
 

@@ -7,8 +7,8 @@ std::string_view ParentPath(std::string_view path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-MemcgTree::MemcgTree() {
-  memcgs_.push_back(std::make_unique<Memcg>(MemcgId::kRoot, nullptr, "/"));
+MemcgTree::MemcgTree(LruLock lru_lock) : lru_lock_(lru_lock) {
+  memcgs_.push_back(std::make_unique<Memcg>(MemcgId::kRoot, nullptr, "/", SharedLruLock()));
   online_["/"] = memcgs_[0].get();
 }
 
@@ -24,9 +24,10 @@ Memcg& MemcgTree::Create(std::string_view path, Memcg& parent) {
 Memcg& MemcgTree::Restore(MemcgId id, Memcg* parent, std::string path, bool online) {
   if (memcgs_.size() <= Raw(id)) memcgs_.resize(Raw(id) + 1);
   MEMCG_CHECK(memcgs_[Raw(id)] == nullptr);
-  memcgs_[Raw(id)] = std::make_unique<Memcg>(id, parent, std::move(path));
+  memcgs_[Raw(id)] = std::make_unique<Memcg>(id, parent, std::move(path), SharedLruLock());
   Memcg& memcg = *memcgs_[Raw(id)];
   memcg.online = online;
+  for (Memcg* level = parent; level != nullptr; level = level->parent) ++level->descendants;
   if (!online) {
     dying_.insert(Raw(id));
     ++parent->dying_children;
@@ -52,6 +53,7 @@ void MemcgTree::Free(MemcgId id) {
   MEMCG_CHECK(!memcg.online && memcg.children == 0 && memcg.dying_children == 0);
   MEMCG_CHECK(memcg.refs.load(std::memory_order_relaxed) == 0 && memcg.processes == 0 && memcg.spaces == 0);
   --memcg.parent->dying_children;
+  for (Memcg* level = memcg.parent; level != nullptr; level = level->parent) --level->descendants;
   memcgs_[Raw(id)] = nullptr;
   dying_.erase(Raw(id));
 }

@@ -12,13 +12,15 @@
 #include <string_view>
 #include <vector>
 
+#include "core/mechanisms.h"
 #include "core/memcg.h"
 
 namespace memcgd::core {
 
 class MemcgTree {
  public:
-  MemcgTree();
+  // lru_lock: whose lock guards the lists of its cgroups.
+  explicit MemcgTree(LruLock lru_lock);
 
   Memcg& Get(MemcgId id) { return *memcgs_[Raw(id)]; }
   const Memcg& Get(MemcgId id) const { return *memcgs_[Raw(id)]; }
@@ -46,6 +48,10 @@ class MemcgTree {
   const std::set<uint32_t, std::greater<>>& dying() const { return dying_; }
 
  private:
+  SpinLock* SharedLruLock() { return lru_lock_ == LruLock::kPerNode ? &node_lru_lock_ : nullptr; }
+
+  SpinLock node_lru_lock_;
+  const LruLock lru_lock_;
   std::vector<std::unique_ptr<Memcg>> memcgs_;
   std::map<std::string, Memcg*, std::less<>> online_;
   std::set<uint32_t, std::greater<>> dying_;

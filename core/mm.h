@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "core/check.h"
+#include "core/file.h"
 #include "core/mutex.h"
-#include "core/page_cache.h"
 #include "core/page_table.h"
 #include "core/units.h"
 #include "core/vma_set.h"

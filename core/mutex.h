@@ -2,14 +2,17 @@
 //
 // Lock order (an earlier one is never taken while a later one is held):
 //   Node::cut_           shared by batches, exclusive at a cut
-//   CpuSlot::lock        held for a run of events of one CPU
-//   Processes::mutex_    threads, processes and their address spaces' users
-//   Mm::mutex            one address space; two only in fork, where the child's is not reachable yet
+//   CpuSlot::lock        held from a batch's first event of the CPU; further ones are tried (run_locks.h)
+//   ProcessTable::mutex  threads, processes and their address spaces' users
+//   Mm::mutex            one address space; further ones are tried; in fork the child's is not reachable yet
 //   File::mutex          of an anonymous object
 //   FileTable::mutex_    files by inode
 //   File::mutex          of a named file: its page cache
 //   Lruvec::lock         one cgroup's lists
 //   FolioArena::mutex_   the arena's growth and its shared free lists
+//   Machine::rstat_lock  flushes of statistics; by readers, who hold the cut only
+//   CpuSlot::touched_lock  the CPU's list of cgroups that a reader has to look at
+//   PercpuCounter::lock_ the shared count of Committed_AS
 //
 // absl::Mutex would make false races under ThreadSanitizer (Debian's library is not instrumented), hence
 // std::mutex with annotations.

@@ -4,15 +4,11 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "core/address_space.h"
 #include "core/batch_run.h"
 #include "core/cgroup_path.h"
 #include "core/event_stream.h"
-#include "core/fault.h"
 #include "core/knobs.h"
-#include "core/machine.h"
 #include "core/node_cut.h"
-#include "core/process.h"
 #include "core/stat_reader.h"
 
 namespace memcgd::core {
@@ -32,10 +28,23 @@ absl::Status CheckConfig(const NodeConfig& config) {
     return absl::InvalidArgumentError(
         absl::StrCat("memory_bytes ", config.memory_bytes, " are not in ", page, " … 2^52"));
   }
+  const Mechanisms& forms = config.mechanisms;
+  if (config.reclaim > Reclaim::kNone || forms.charge_order > ChargeOrder::kUptodateFirst ||
+      forms.commit_batch > CommitBatch::kSmall || forms.css_refs > CssRefs::kPerPage ||
+      forms.stats > StatsForm::kRstat || forms.lru_lock > LruLock::kPerNode) {
+    return absl::InvalidArgumentError("reclaim or a mechanism has no such form");
+  }
   if (config.swap_bytes > kMaxBytes) {
     return absl::InvalidArgumentError(absl::StrCat("swap_bytes ", config.swap_bytes, " are over 2^52"));
   }
   return absl::OkStatus();
+}
+
+bool HasDefaultForms(const NodeConfig& config) { return config.mechanisms == Mechanisms{}; }
+
+std::unique_ptr<Machine> MakeMachine(const NodeConfig& config) {
+  if (HasDefaultForms(config)) return std::make_unique<Workings<DefaultForms>>(config);
+  return std::make_unique<Workings<ChosenForms>>(config);
 }
 
 std::string Quoted(std::string_view path) {
@@ -68,12 +77,7 @@ absl::StatusOr<std::unique_ptr<Node>> Node::Create(const NodeConfig& config) {
   return std::unique_ptr<Node>(new Node(config));
 }
 
-Node::Node(const NodeConfig& config)
-    : cut_(std::make_unique<Cut>()),
-      machine_(std::make_unique<Machine>(config)),
-      faults_(std::make_unique<Faults>(*machine_)),
-      spaces_(std::make_unique<AddressSpaces>(*machine_, *faults_)),
-      processes_(std::make_unique<Processes>(*machine_, *spaces_, *faults_)) {}
+Node::Node(const NodeConfig& config) : cut_(std::make_unique<Cut>()), machine_(MakeMachine(config)) {}
 
 Node::~Node() = default;
 
@@ -89,7 +93,11 @@ EventStream* Node::OpenStream(std::string_view name) {
 absl::Status Node::Apply(EventStream* stream, const Batch& batch, BatchResult* result) {
   absl::Status status = stream->Check(batch, machine_->config);  // its cpus and page size are constant
   if (!status.ok()) return status;
-  BatchRun(*this, *stream, batch, *result).Run();
+  if (HasDefaultForms(machine_->config)) {
+    BatchRun<DefaultForms>(*this, *stream, batch, *result).Run();
+  } else {
+    BatchRun<ChosenForms>(*this, *stream, batch, *result).Run();
+  }
   events_.fetch_add(batch.events.size() + batch.wide.size(), std::memory_order_relaxed);
   return absl::OkStatus();
 }
@@ -143,7 +151,8 @@ absl::Status Node::RemoveCgroupAtCut(std::string_view path, bool happened) {
         absl::StrCat("cgroup ", Quoted(path), " has ", memcg->processes, " processes"));
   }
   machine_->tree.TakeOffline(*memcg);
-  for (std::unique_ptr<CpuSlot>& slot : machine_->cpus) machine_->charges.DrainStock(*slot);
+  Charges<ChosenForms> charges(*machine_);
+  for (std::unique_ptr<CpuSlot>& slot : machine_->cpus) charges.DrainStock(*slot);
   FreeDyingAtCut();
   return absl::OkStatus();
 }
@@ -155,12 +164,7 @@ void Node::FreeDyingAtCut() {
     Memcg& memcg = tree.Get(MemcgId{*next++});
     if (memcg.children > 0 || memcg.dying_children > 0 || memcg.processes > 0 || memcg.spaces > 0) continue;
     if (memcg.refs.load(std::memory_order_relaxed) > 0) continue;
-    for (std::unique_ptr<CpuSlot>& slot : machine_->cpus) {
-      machine_->charges.FlushStats(*slot, memcg.id);
-      machine_->charges.SettlePending(*slot, memcg.id);
-      slot->stats[Raw(memcg.id)] = nullptr;
-      slot->stats_memcg = MemcgId::kNone;
-    }
+    EndStats(*machine_, memcg);
     tree.Free(memcg.id);
   }
 }
@@ -242,10 +246,17 @@ absl::StatusOr<std::vector<CgroupInfo>> Node::ListCgroups(std::string_view below
 absl::StatusOr<CgroupReading> Node::ReadCgroup(std::string_view path, bool local, bool v1, bool fast) {
   absl::Status status = CheckCgroupPath(path);
   if (!status.ok()) return status;
+  auto read = [&]() -> absl::StatusOr<CgroupReading> {
+    Memcg* memcg = machine_->tree.Find(path);
+    if (memcg == nullptr) return NoCgroup(path);
+    return ReadReading(*machine_, *memcg, local, v1, fast);
+  };
+  if (fast) {  // beside batches
+    SharedLocked cut(cut_->lock);
+    return read();
+  }
   Locked cut(cut_->lock);
-  Memcg* memcg = machine_->tree.Find(path);
-  if (memcg == nullptr) return NoCgroup(path);
-  return ReadReading(*machine_, *memcg, local, v1, fast);
+  return read();
 }
 
 NodeInfo Node::Info() {
@@ -257,10 +268,13 @@ NodeInfo Node::Info() {
   info.streams = streams_.size();
   info.cgroups = machine_->tree.online().size();
   info.dying_cgroups = machine_->tree.dying().size();
-  info.processes = processes_->alive();
+  info.processes = machine_->table.alive.load(std::memory_order_relaxed);
   info.resident_pages = machine_->ResidentPages();
   info.committed_as_bytes = static_cast<uint64_t>(machine_->commit.CommittedAsPages())
                             << machine_->page_shift;
+  for (const std::unique_ptr<CpuSlot>& slot : machine_->cpus) info.counters += slot->counters;
+  info.counters.commit_spills = machine_->commit.spills();
+  info.counters.stat_flushes = StatFlushes(*machine_);
   info.commit_limit_bytes = static_cast<uint64_t>(machine_->commit.LimitPages()) << machine_->page_shift;
   return info;
 }

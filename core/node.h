@@ -24,6 +24,12 @@
 
 namespace memcgd::core {
 
+// What makes room where a limit is met.
+enum class Reclaim : uint8_t {
+  kRecorded = 0,  // the trace says what was evicted and killed; charges are forced
+  kNone = 1,      // nothing: the charge is refused, and with it its fault (Outcome::kLimit)
+};
+
 struct NodeConfig {
   uint32_t cpus = 1;  // 1 … kMaxCpus
   uint64_t memory_bytes = uint64_t{16} << 30;
@@ -33,6 +39,7 @@ struct NodeConfig {
   OvercommitPolicy overcommit = OvercommitPolicy::kGuess;
   uint32_t overcommit_ratio = 50;  // percent
   uint64_t overcommit_kbytes = 0;  // where not 0 it takes the ratio's place
+  Reclaim reclaim = Reclaim::kRecorded;
   Mechanisms mechanisms;
 };
 
@@ -109,9 +116,6 @@ struct NodeInfo {
 // One ordered sequence of events.  Holds the handles that the stream gave; made and owned by its Node.
 class EventStream;
 struct Machine;
-class AddressSpaces;
-class Faults;
-class Processes;
 
 class Node {
  public:
@@ -154,6 +158,7 @@ class Node {
   std::string CheckInvariants();
 
  private:
+  template <class Forms>
   friend class BatchRun;
   friend class Snapshot;
 
@@ -173,9 +178,6 @@ class Node {
   struct Cut;
   std::unique_ptr<Cut> cut_;
   std::unique_ptr<Machine> machine_;
-  std::unique_ptr<Faults> faults_;
-  std::unique_ptr<AddressSpaces> spaces_;
-  std::unique_ptr<Processes> processes_;
   std::map<std::string, std::unique_ptr<EventStream>, std::less<>> streams_;  // under the cut, alone
   std::atomic<uint64_t> events_{0};
 };

@@ -10,88 +10,18 @@ constexpr uint64_t kStreamsAtOnce = 4096;
 
 }  // namespace
 
-FileTable::FileTable() : chunks_(new std::atomic<File*>[kMaxFiles / kChunk]()) {
-  chunks_[0].store(new File[kChunk], std::memory_order_relaxed);
-}
-
-FileTable::~FileTable() {
-  for (uint32_t i = 0; i < kMaxFiles / kChunk; ++i) delete[] chunks_[i].load(std::memory_order_relaxed);
-}
-
-FileId FileTable::Open(uint32_t dev, uint64_t ino, bool shmem) {
-  Locked lock(mutex_);
-  auto [found, is_new] = by_inode_.try_emplace({dev, ino}, FileId::kNone);
-  if (is_new) {
-    found->second = Append(dev, ino, shmem);
-    devices_.insert(dev);
-    return found->second;
-  }
-  // What a device with major number 0 holds shows late: a file that nothing is known of yet may change its
-  // kind.
-  File& file = Get(found->second);
-  Locked file_lock(file.mutex);
-  if (file.cached_pages == 0) file.shmem.store(shmem, std::memory_order_relaxed);
-  return found->second;
-}
-
-bool FileTable::IsBlockDevice(const File& file) {
-  if (file.dev >> 20 != 0) return false;
-  Locked lock(mutex_);
-  return file.ino <= UINT32_MAX && devices_.contains(static_cast<uint32_t>(file.ino));
-}
-
-FileId FileTable::CreateAnonymous() {
-  Locked lock(mutex_);
-  if (!free_anonymous_.empty()) {
-    FileId id = free_anonymous_.back();
-    free_anonymous_.pop_back();
-    return id;
-  }
-  return Append(kAnonymousDev, size(), true);
-}
-
-void FileTable::FreeAnonymous(FileId id) {
-  Locked lock(mutex_);
-  free_anonymous_.push_back(id);
-}
-
-File& FileTable::Restore(uint32_t dev, uint64_t ino, bool shmem) {
-  Locked lock(mutex_);
-  FileId id = Append(dev, ino, shmem);
-  if (dev != kAnonymousDev) {
-    by_inode_[{dev, ino}] = id;
-    devices_.insert(dev);
-  }
-  return Get(id);
-}
-
-FileId FileTable::Append(uint32_t dev, uint64_t ino, bool shmem) {
-  uint32_t id = size_.load(std::memory_order_relaxed);
-  MEMCG_CHECK(id < kMaxFiles);
-  std::atomic<File*>& chunk = chunks_[id / kChunk];
-  if (chunk.load(std::memory_order_relaxed) == nullptr) {
-    chunk.store(new File[kChunk], std::memory_order_release);  // pairs with Get()
-  }
-  File& file = chunk.load(std::memory_order_relaxed)[id % kChunk];
-  file.id = FileId{id};
-  file.dev = dev;
-  file.ino = ino;
-  file.shmem.store(shmem, std::memory_order_relaxed);
-  size_.store(id + 1, std::memory_order_release);
-  return FileId{id};
-}
-
-bool PageCache::Add(CpuSlot& slot, File& file, PageIndex index, uint32_t order, MemcgId memcg,
-                    uint32_t flags) {
-  bool was_free = true;
+template <class Forms>
+CacheAdd PageCache<Forms>::Add(CpuSlot& slot, File& file, PageIndex index, uint32_t order, MemcgId memcg,
+                               uint32_t flags) {
+  CacheAdd added = CacheAdd::kAdded;
   uint32_t pages = 1u << order;
   for (uint32_t i = 0; i < pages; ++i) {
     if (Find(file, index + i) != FolioId::kNone) {
-      was_free = false;
+      added = CacheAdd::kReplaced;
       Delete(slot, file, index + i, 0, MemcgId::kNone);
     }
   }
-  charges_.Charge(slot, memcg, pages);
+  if (!charges_.TryCharge(slot, memcg, pages)) return CacheAdd::kRefused;
   FolioId head = arena_.Allocate(slot.folios, memcg, order);
   Folio& folio = arena_.Get(head);
   arena_.FileOf(head) = file.id;
@@ -118,11 +48,12 @@ bool PageCache::Add(CpuSlot& slot, File& file, PageIndex index, uint32_t order, 
   if (file.shmem) charges_.ModStat(slot, memcg, Stat::kShmem, static_cast<int32_t>(pages));
   charges_.ModStat(slot, memcg, Stat::kPgpgin, static_cast<int32_t>(pages));
   lru_.Add(slot, head);
-  return was_free;
+  return added;
 }
 
 // workingset_refault(): judged at the evicting cgroup, counted at the owner.
-void PageCache::Refault(CpuSlot& slot, FolioId head, const Shadow& shadow) {
+template <class Forms>
+void PageCache<Forms>::Refault(CpuSlot& slot, FolioId head, const Shadow& shadow) {
   Folio& folio = arena_.Get(head);
   int32_t pages = static_cast<int32_t>(folio.pages());
   charges_.ModStat(slot, folio.memcg(), Stat::kWorkingsetRefaultFile, pages);
@@ -133,9 +64,7 @@ void PageCache::Refault(CpuSlot& slot, FolioId head, const Shadow& shadow) {
   }
   Memcg& evictor = tree_.Get(shadow.memcg);
   int64_t distance = evictor.lruvec.nonresident_age.load(std::memory_order_relaxed) - shadow.age;
-  int64_t active_file =
-      evictor.stats.recursive[static_cast<size_t>(Stat::kActiveFile)].load(std::memory_order_relaxed);
-  if (distance > active_file) return;
+  if (distance > evictor.active_file.load(std::memory_order_relaxed)) return;
   folio.Set(kFolioActive);
   lru_.Age(folio.memcg(), folio.pages());
   charges_.ModStat(slot, folio.memcg(), Stat::kWorkingsetActivateFile, pages);
@@ -145,7 +74,8 @@ void PageCache::Refault(CpuSlot& slot, FolioId head, const Shadow& shadow) {
   }
 }
 
-bool PageCache::Delete(CpuSlot& slot, File& file, PageIndex index, uint32_t order, MemcgId evictor) {
+template <class Forms>
+bool PageCache<Forms>::Delete(CpuSlot& slot, File& file, PageIndex index, uint32_t order, MemcgId evictor) {
   FolioId page = Find(file, index);
   // Every cached page of the range goes, in whatever folios it is; one folio is what a true trace has.
   bool whole = false;
@@ -193,7 +123,9 @@ bool PageCache::Delete(CpuSlot& slot, File& file, PageIndex index, uint32_t orde
 
 // filemap_read().  Lines of one request share its last page; batches of one request go on where the last one
 // ended.
-void PageCache::Read(CpuSlot& slot, File& file, PageIndex first, PageIndex last, ReadPosition& position) {
+template <class Forms>
+void PageCache<Forms>::Read(CpuSlot& slot, File& file, PageIndex first, PageIndex last,
+                            ReadPosition& position) {
   PageIndex index = first;
   PageIndex done = first;
   if (position.file == file.id && position.last == last && position.first < first) {
@@ -225,7 +157,8 @@ void PageCache::Read(CpuSlot& slot, File& file, PageIndex first, PageIndex last,
 
 // Truncation unmaps first, and an entry that was used marks the page accessed; then the CPU's batches are
 // drained.
-void PageCache::MarkUnmapped(CpuSlot& slot, FolioId head) {
+template <class Forms>
+void PageCache<Forms>::MarkUnmapped(CpuSlot& slot, FolioId head) {
   uint32_t mappings = 0;
   for (uint32_t i = 0; i < arena_.Get(head).pages(); ++i)
     mappings += arena_.Get(FolioId{Raw(head) + i}).mapcount();
@@ -234,19 +167,22 @@ void PageCache::MarkUnmapped(CpuSlot& slot, FolioId head) {
   if (mappings > 0) lru_.Drain(slot);
 }
 
-void PageCache::MarkDirty(CpuSlot& slot, FolioId head) {
+template <class Forms>
+void PageCache<Forms>::MarkDirty(CpuSlot& slot, FolioId head) {
   Folio& folio = arena_.Get(head);
   if ((folio.flags.fetch_or(kFolioDirty, std::memory_order_relaxed) & kFolioDirty) != 0) return;
   charges_.ModStat(slot, folio.memcg(), Stat::kFileDirty, static_cast<int32_t>(folio.pages()));
 }
 
-void PageCache::ClearDirty(CpuSlot& slot, FolioId head) {
+template <class Forms>
+void PageCache<Forms>::ClearDirty(CpuSlot& slot, FolioId head) {
   Folio& folio = arena_.Get(head);
   if ((folio.flags.fetch_and(~kFolioDirty, std::memory_order_relaxed) & kFolioDirty) == 0) return;
   charges_.ModStat(slot, folio.memcg(), Stat::kFileDirty, -static_cast<int32_t>(folio.pages()));
 }
 
-void PageCache::DeleteAll(CpuSlot& slot, File& file) {
+template <class Forms>
+void PageCache<Forms>::DeleteAll(CpuSlot& slot, File& file) {
   file.pages.ForEach({0, ~uint64_t{0}},
                      [&](PageNumber index, uint32_t& entry) ABSL_NO_THREAD_SAFETY_ANALYSIS {
                        if ((entry & File::kAbsent) == 0) Delete(slot, file, index, 0, MemcgId::kNone);
@@ -256,7 +192,8 @@ void PageCache::DeleteAll(CpuSlot& slot, File& file) {
   file.shadows.clear();
 }
 
-bool PageCache::Map(CpuSlot& slot, FolioId page) {
+template <class Forms>
+bool PageCache<Forms>::Map(CpuSlot& slot, FolioId page) {
   Folio& folio = arena_.Get(page);
   if (folio.mapcount() >= Folio::kMaxMappings - kStreamsAtOnce) return false;
   uint64_t before = folio.state.fetch_add(Folio::kOneMapping, std::memory_order_relaxed);
@@ -271,7 +208,8 @@ bool PageCache::Map(CpuSlot& slot, FolioId page) {
   return true;
 }
 
-void PageCache::UnmapLast(CpuSlot& slot, FolioId page, uint64_t before) {
+template <class Forms>
+void PageCache<Forms>::UnmapLast(CpuSlot& slot, FolioId page, uint64_t before) {
   Folio& folio = arena_.Get(page);
   bool dead = (before & Folio::kDead) != 0;  // its deletion counted the mappings out
   if (folio.Has(kFolioTail)) {
@@ -285,5 +223,8 @@ void PageCache::UnmapLast(CpuSlot& slot, FolioId page, uint64_t before) {
   }
   if ((before & Folio::kHolds) == Folio::kOneMapping) lru_.End(slot, page);
 }
+
+template class PageCache<DefaultForms>;
+template class PageCache<ChosenForms>;
 
 }  // namespace memcgd::core

@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/mutex.h"
+
 namespace memcgd::core {
 
 class PercpuCounter {
@@ -20,8 +22,9 @@ class PercpuCounter {
   void Add(uint32_t cpu, int64_t amount) {
     std::atomic<int64_t>& slot = slots_[cpu].value;
     int64_t local = slot.load(std::memory_order_relaxed) + amount;
-    if (local >= batch_.load(std::memory_order_relaxed) || -local >= batch_.load(std::memory_order_relaxed)) {
-      count_.fetch_add(local, std::memory_order_relaxed);
+    int64_t batch = batch_.load(std::memory_order_relaxed);
+    if (local >= batch || -local >= batch) {
+      Spill(cpu, local);
       local = 0;
     }
     slot.store(local, std::memory_order_relaxed);
@@ -40,14 +43,22 @@ class PercpuCounter {
     slots_[cpu].value.store(value, std::memory_order_relaxed);
   }
 
+  // Times that a CPU's slot was moved to the shared count.
+  uint64_t spills() const;
+
   int64_t batch() const { return batch_.load(std::memory_order_relaxed); }
   void set_batch(int64_t batch) { batch_.store(batch, std::memory_order_relaxed); }
 
  private:
   struct alignas(64) Slot {
-    std::atomic<int64_t> value{0};  // written by the holder of the CPU's slot; relaxed: orders nothing
+    // Both written by the holder of the CPU's slot; relaxed: they order nothing.
+    std::atomic<int64_t> value{0};
+    std::atomic<uint64_t> spills{0};
   };
+  void Spill(uint32_t cpu, int64_t local);
+
   std::vector<Slot> slots_;
+  SpinLock lock_;  // as the kernel's: a spill takes it
   std::atomic<int64_t> count_{0};
   std::atomic<int64_t> batch_{32};
 };

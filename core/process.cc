@@ -2,15 +2,18 @@
 
 #include <algorithm>
 
+#include "core/workings.h"
+
 namespace memcgd::core {
 
-Thread& Processes::FindOrCreate(uint32_t tid, uint32_t tgid) {
+template <class Forms>
+Thread& Processes<Forms>::FindOrCreate(uint32_t tid, uint32_t tgid) {
   Thread* known = Find(tid);
   if (known != nullptr) return *known;
   Thread* leader = Find(tgid);
-  Locked lock(mutex_);
+  Locked lock(m_.table.mutex);
   if (leader == nullptr) {
-    leader = &EnsureThread(tgid);
+    leader = &m_.table.Ensure(tgid);
     Process& process = NewProcess(tgid, MemcgId::kRoot);
     MmId mm = NewMm(process.id, MemcgId::kRoot);
     {
@@ -23,14 +26,15 @@ Thread& Processes::FindOrCreate(uint32_t tid, uint32_t tgid) {
     Join(*leader, process);
   }
   if (tid == tgid) return *leader;
-  Thread& thread = EnsureThread(tid);
+  Thread& thread = m_.table.Ensure(tid);
   Process& process = ProcessOf(*leader);
   ++process.threads;
   Join(thread, process);
   return thread;
 }
 
-void Processes::Join(Thread& thread, const Process& process) {
+template <class Forms>
+void Processes<Forms>::Join(Thread& thread, const Process& process) {
   thread.hints = {};
   thread.in_reclaim = false;
   thread.reads = {};
@@ -39,9 +43,10 @@ void Processes::Join(Thread& thread, const Process& process) {
   thread.process.store(ref, std::memory_order_release);
 }
 
-Process& Processes::NewProcess(uint32_t tgid, MemcgId memcg) {
-  uint32_t id = processes_.Allocate();
-  Process& process = processes_.Get(id);
+template <class Forms>
+Process& Processes<Forms>::NewProcess(uint32_t tgid, MemcgId memcg) {
+  uint32_t id = m_.table.processes.Allocate();
+  Process& process = m_.table.processes.Get(id);
   process.id = ProcessId{id};
   process.tgid = tgid;
   process.threads = 0;
@@ -49,11 +54,12 @@ Process& Processes::NewProcess(uint32_t tgid, MemcgId memcg) {
   process.exec_mm = MmId::kNone;
   process.comm.clear();
   ++m_.tree.Get(memcg).processes;
-  alive_.fetch_add(1, std::memory_order_relaxed);
+  m_.table.alive.fetch_add(1, std::memory_order_relaxed);
   return process;
 }
 
-MmId Processes::NewMm(ProcessId owner, MemcgId memcg) {
+template <class Forms>
+MmId Processes<Forms>::NewMm(ProcessId owner, MemcgId memcg) {
   uint32_t id = m_.mms.Allocate();
   Mm& mm = m_.mms.Get(id);
   mm.id = MmId{id};
@@ -64,12 +70,8 @@ MmId Processes::NewMm(ProcessId owner, MemcgId memcg) {
   return MmId{id};
 }
 
-Thread& Processes::EnsureThread(uint32_t tid) {
-  threads_.EnsureChunk(tid);
-  return threads_.Get(tid);
-}
-
-Outcome Processes::Clone(CpuSlot& slot, uint32_t parent_tid, const wide::Clone& clone) {
+template <class Forms>
+Outcome Processes<Forms>::Clone(CpuSlot& slot, uint32_t parent_tid, const wide::Clone& clone) {
   Thread& parent_thread = FindOrCreate(parent_tid, parent_tid);
   Thread* stale = Find(clone.child_tid);
   if (stale != nullptr) Exit(slot, *stale, false);  // an id used again: its last user's end was lost
@@ -78,7 +80,7 @@ Outcome Processes::Clone(CpuSlot& slot, uint32_t parent_tid, const wide::Clone& 
   Process* child_process = &parent;
   MmId copy = MmId::kNone;
   {
-    Locked lock(mutex_);
+    Locked lock(m_.table.mutex);
     if (clone.thread) {
       ++parent.threads;
     } else {
@@ -104,15 +106,16 @@ Outcome Processes::Clone(CpuSlot& slot, uint32_t parent_tid, const wide::Clone& 
     EndProcess(slot, *child_process, child_process->generation.load(std::memory_order_relaxed));
     return outcome;
   }
-  Locked lock(mutex_);
-  Join(EnsureThread(clone.child_tid), *child_process);
+  Locked lock(m_.table.mutex);
+  Join(m_.table.Ensure(clone.child_tid), *child_process);
   return Outcome::kOk;
 }
 
-void Processes::ExecArguments(CpuSlot& slot, Thread& thread, uint32_t pages) {
+template <class Forms>
+void Processes<Forms>::ExecArguments(CpuSlot& slot, Thread& thread, uint32_t pages) {
   Process& process = ProcessOf(thread);
   if (process.exec_mm == MmId::kNone) {
-    Locked lock(mutex_);
+    Locked lock(m_.table.mutex);
     process.exec_mm = NewMm(process.id, process.memcg.load(std::memory_order_relaxed));
   }
   Mm& mm = m_.mms.Get(Raw(process.exec_mm));
@@ -120,12 +123,14 @@ void Processes::ExecArguments(CpuSlot& slot, Thread& thread, uint32_t pages) {
   for (uint32_t i = 0; i < pages; ++i) faults_.AddArgumentPage(slot, mm);
 }
 
-void Processes::Exec(CpuSlot& slot, Thread& thread, std::string_view name) {
+template <class Forms>
+void Processes<Forms>::Exec(CpuSlot& slot, Thread& thread, std::string_view name) {
   Process& process = ProcessOf(thread);
   if (process.exec_mm == MmId::kNone) ExecArguments(slot, thread, 1);
   MmId old = process.mm.load(std::memory_order_relaxed);
   {
-    Locked lock(mutex_);  // where others use the old one on, it stays charged as it is (mm_update_next_owner)
+    Locked lock(
+        m_.table.mutex);  // where others use the old one on, it stays charged as it is (mm_update_next_owner)
     if (old != MmId::kNone && m_.mms.Get(Raw(old)).owner == process.id)
       m_.mms.Get(Raw(old)).owner = ProcessId::kNone;
   }
@@ -136,35 +141,38 @@ void Processes::Exec(CpuSlot& slot, Thread& thread, std::string_view name) {
   PutMm(slot, old);
 }
 
-void Processes::SetComm(Thread& thread, std::string_view name) {
-  Locked lock(mutex_);
+template <class Forms>
+void Processes<Forms>::SetComm(Thread& thread, std::string_view name) {
+  Locked lock(m_.table.mutex);
   ProcessOf(thread).comm.assign(name);
 }
 
-void Processes::PutMm(CpuSlot& slot, MmId id) {
+template <class Forms>
+void Processes<Forms>::PutMm(CpuSlot& slot, MmId id) {
   if (id == MmId::kNone) return;
   Mm& mm = m_.mms.Get(Raw(id));
   {
-    Locked lock(mutex_);
+    Locked lock(m_.table.mutex);
     if (--mm.users > 0) return;
   }
   {
     Locked lock(mm.mutex);
     spaces_.Teardown(slot, mm);
   }
-  Locked lock(mutex_);
+  Locked lock(m_.table.mutex);
   --m_.tree.Get(mm.memcg.load(std::memory_order_relaxed)).spaces;
   m_.mms.Free(Raw(id));
 }
 
 // The address space of the last thread stays until ExitMmap, as in the kernel, where the one comes after the
 // other; one that others use too does not end here.
-void Processes::Exit(CpuSlot& slot, Thread& thread, bool group_dead) {
+template <class Forms>
+void Processes<Forms>::Exit(CpuSlot& slot, Thread& thread, bool group_dead) {
   ProcessRef ref = thread.process.load(std::memory_order_acquire);
-  Process& process = processes_.Get(Raw(ref.id));
+  Process& process = m_.table.processes.Get(Raw(ref.id));
   bool ends;
   {
-    Locked lock(mutex_);
+    Locked lock(m_.table.mutex);
     MmId mm = process.mm.load(std::memory_order_relaxed);
     if (group_dead) {
       ends = mm == MmId::kNone || m_.mms.Get(Raw(mm)).users > 1;
@@ -176,17 +184,19 @@ void Processes::Exit(CpuSlot& slot, Thread& thread, bool group_dead) {
   if (ends) EndProcess(slot, process, ref.generation);
 }
 
-void Processes::ExitMmap(CpuSlot& slot, Thread& thread) {
+template <class Forms>
+void Processes<Forms>::ExitMmap(CpuSlot& slot, Thread& thread) {
   ProcessRef ref = thread.process.load(std::memory_order_acquire);
-  EndProcess(slot, processes_.Get(Raw(ref.id)), ref.generation);
+  EndProcess(slot, m_.table.processes.Get(Raw(ref.id)), ref.generation);
 }
 
-void Processes::EndProcess(CpuSlot& slot, Process& process, uint32_t generation) {
+template <class Forms>
+void Processes<Forms>::EndProcess(CpuSlot& slot, Process& process, uint32_t generation) {
   if (!process.generation.compare_exchange_strong(generation, generation + 1, std::memory_order_acq_rel))
     return;
   MmId exec_mm, mm;
   {
-    Locked lock(mutex_);
+    Locked lock(m_.table.mutex);
     exec_mm = process.exec_mm;
     mm = process.mm.load(std::memory_order_relaxed);
     process.exec_mm = MmId::kNone;
@@ -198,14 +208,15 @@ void Processes::EndProcess(CpuSlot& slot, Process& process, uint32_t generation)
   }
   PutMm(slot, exec_mm);
   PutMm(slot, mm);
-  Locked lock(mutex_);
-  processes_.Free(Raw(process.id));
-  alive_.fetch_sub(1, std::memory_order_relaxed);
+  Locked lock(m_.table.mutex);
+  m_.table.processes.Free(Raw(process.id));
+  m_.table.alive.fetch_sub(1, std::memory_order_relaxed);
 }
 
-void Processes::Attach(Thread& thread, Memcg& memcg) {
+template <class Forms>
+void Processes<Forms>::Attach(Thread& thread, Memcg& memcg) {
   Process& process = ProcessOf(thread);
-  Locked lock(mutex_);
+  Locked lock(m_.table.mutex);
   --m_.tree.Get(process.memcg.load(std::memory_order_relaxed)).processes;
   process.memcg.store(memcg.id, std::memory_order_relaxed);
   ++memcg.processes;
@@ -218,5 +229,8 @@ void Processes::Attach(Thread& thread, Memcg& memcg) {
     ++memcg.spaces;
   }
 }
+
+template class Processes<DefaultForms>;
+template class Processes<ChosenForms>;
 
 }  // namespace memcgd::core

@@ -11,7 +11,7 @@
 #include "core/invariants.h"
 #include "core/machine.h"
 #include "core/node_cut.h"
-#include "core/process.h"
+#include "core/stat_reader.h"
 
 namespace memcgd::core {
 namespace {
@@ -28,6 +28,12 @@ void WalkConfig(Archive& a, NodeConfig& config) {
   a(config.overcommit);
   a(config.overcommit_ratio);
   a(config.overcommit_kbytes);
+  a(config.reclaim);
+  a(config.mechanisms.charge_order);
+  a(config.mechanisms.commit_batch);
+  a(config.mechanisms.css_refs);
+  a(config.mechanisms.stats);
+  a(config.mechanisms.lru_lock);
 }
 
 // A vector's elements by `walk`; a reader resizes first.
@@ -160,6 +166,7 @@ void Snapshot::WalkTree(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS {
       a(list.pages);
     }
     a(memcg->lruvec.nonresident_age);
+    a(memcg->active_file);
   }
 }
 
@@ -175,8 +182,9 @@ void Snapshot::WalkCpus(Archive& a, Machine& m) {
     for (uint32_t id = 0; id < slot->stats.size(); ++id) {
       StatPending* stats = slot->stats[id].get();
       if (stats == nullptr) continue;
-      for (int32_t& value : stats->pending) a(value);
+      for (auto& value : stats->pending) a(value);
       if constexpr (Archive::kReads) {  // the first read adds all of it up
+        Locked lock(slot->touched_lock);
         stats->touched = true;
         slot->touched.push_back(MemcgId{id});
       }
@@ -317,16 +325,11 @@ void Snapshot::WalkSpaces(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS
 }
 
 template <typename Archive>
-void Snapshot::WalkProcesses(Archive& a, Processes& processes) {
-  processes.Walk(a);
-}
-
-template <typename Archive>
-void Processes::Walk(Archive& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-  WalkTable(a, processes_);
-  a(alive_);
-  for (uint32_t id = 1; id < processes_.end() && a.ok(); ++id) {
-    Process& process = processes_.Get(id);
+void Snapshot::WalkProcesses(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  WalkTable(a, m.table.processes);
+  a(m.table.alive);
+  for (uint32_t id = 1; id < m.table.processes.end() && a.ok(); ++id) {
+    Process& process = m.table.processes.Get(id);
     process.id = ProcessId{id};
     a(process.generation);
     a(process.tgid);
@@ -337,19 +340,19 @@ void Processes::Walk(Archive& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     a(process.comm);
     if constexpr (Archive::kReads) {
       MemcgId memcg = process.memcg.load(std::memory_order_relaxed);
-      bool ended =
-          std::find(processes_.free().begin(), processes_.free().end(), id) != processes_.free().end();
+      bool ended = std::find(m.table.processes.free().begin(), m.table.processes.free().end(), id) !=
+                   m.table.processes.free().end();
       if (ended) continue;
-      if (Raw(memcg) >= m_.tree.all().size() || m_.tree.all()[Raw(memcg)] == nullptr) return a.Fail();
-      ++m_.tree.Get(memcg).processes;
+      if (Raw(memcg) >= m.tree.all().size() || m.tree.all()[Raw(memcg)] == nullptr) return a.Fail();
+      ++m.tree.Get(memcg).processes;
     }
   }
   std::vector<uint32_t> tids;
   if constexpr (!Archive::kReads) {
     for (uint32_t tid = 1; tid <= kMaxTid; ++tid) {
-      if (!threads_.Exists(tid)) {
+      if (!m.table.threads.Exists(tid)) {
         tid |= 255;  // the rest of the chunk
-      } else if (Find(tid) != nullptr) {
+      } else if (m.table.Find(tid) != nullptr) {
         tids.push_back(tid);
       }
     }
@@ -357,7 +360,7 @@ void Processes::Walk(Archive& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   WalkVector(a, tids, [&a](uint32_t& tid) { a(tid); });
   for (uint32_t tid : tids) {
     if (tid > kMaxTid) return;
-    Thread& thread = EnsureThread(tid);
+    Thread& thread = m.table.Ensure(tid);
     ProcessRef ref = thread.process.load(std::memory_order_relaxed);
     a(ref.id);
     a(ref.generation);
@@ -401,11 +404,12 @@ void Snapshot::Walk(Archive& a, Node& node) {
   WalkFolios(a, m);
   WalkFiles(a, m);
   WalkSpaces(a, m);
-  WalkProcesses(a, *node.processes_);
+  WalkProcesses(a, m);
   WalkStreams(a, node);
 }
 
 std::string Snapshot::Save(Node& node) {
+  FlushForSave(*node.machine_);
   Writer writer;
   WalkConfig(writer, node.machine_->config);
   Walk(writer, node);

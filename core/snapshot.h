@@ -19,7 +19,7 @@ namespace memcgd::core {
 
 class Snapshot {
  public:
-  static constexpr uint32_t kFormatVersion = 1;
+  static constexpr uint32_t kFormatVersion = 2;
 
   static std::string Save(Node& node);
   // INVALID_ARGUMENT: not a snapshot, or of another version.  DATA_LOSS: cut short or damaged.
@@ -39,7 +39,7 @@ class Snapshot {
   template <typename Archive>
   static void WalkSpaces(Archive& a, Machine& m);
   template <typename Archive>
-  static void WalkProcesses(Archive& a, Processes& processes);
+  static void WalkProcesses(Archive& a, Machine& m);
   template <typename Archive>
   static void WalkStreams(Archive& a, Node& node);
 };

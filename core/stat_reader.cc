@@ -1,6 +1,11 @@
 #include "core/stat_reader.h"
 
 #include <algorithm>
+#include <functional>
+#include <set>
+#include <utility>
+
+#include "core/check.h"
 
 namespace memcgd::core {
 namespace {
@@ -34,17 +39,133 @@ constexpr V1Line kV1Lines[] = {
     {"unevictable", "total_unevictable", Stat::kUnevictable},
 };
 
-// Adds up what changed on each CPU since the last read.
+using Counts = std::array<int64_t, kStats>;
+
+constexpr int64_t kFlushPeriodNs = int64_t{2'000'000'000};
+
+bool IsBelow(const Memcg& memcg, const Memcg& ancestor) {
+  for (const Memcg* level = &memcg; level != nullptr; level = level->parent) {
+    if (level == &ancestor) return true;
+  }
+  return false;
+}
+
+// What changed on the CPU since the last look.
+int32_t TakeNew(StatPending& stats, size_t i) {
+  int32_t now = stats.pending[i].load(std::memory_order_relaxed);
+  uint32_t delta = static_cast<uint32_t>(now) - static_cast<uint32_t>(stats.seen[i]);
+  stats.seen[i] = now;
+  return static_cast<int32_t>(delta);
+}
+
+// spill: brings the cgroup's pending_total, and its ancestors', up to what the CPU has pending.
+void SettlePending(Machine& machine, CpuSlot& slot, MemcgId id) {
+  StatPending& stats = *slot.stats[Raw(id)];
+  Memcg& memcg = machine.tree.Get(id);
+  for (size_t i = 0; i < kStats; ++i) {
+    int32_t delta = TakeNew(stats, i);
+    if (delta == 0) continue;
+    memcg.stats.pending_local[i] += delta;
+    for (Memcg* level = &memcg; level != nullptr; level = level->parent)
+      level->stats.pending_total[i] += delta;
+  }
+}
+
+// spill: adds up what changed on each CPU since the last exact read.
 void Settle(Machine& machine) {
   for (std::unique_ptr<CpuSlot>& slot : machine.cpus) {
+    Locked lock(slot->touched_lock);
     for (MemcgId id : slot->touched) {
       if (slot->stats[Raw(id)] == nullptr) continue;  // freed since
-      machine.charges.SettlePending(*slot, id);
+      SettlePending(machine, *slot, id);
       slot->stats[Raw(id)]->touched = false;
     }
     slot->touched.clear();
     slot->stats_memcg = MemcgId::kNone;
   }
+}
+
+// rstat: mem_cgroup_css_rstat_flush()
+void FlushOne(Machine& machine, Memcg& memcg) ABSL_EXCLUSIVE_LOCKS_REQUIRED(machine.rstat_lock) {
+  for (size_t i = 0; i < kStats; ++i) {
+    int64_t own = 0;
+    for (std::unique_ptr<CpuSlot>& slot : machine.cpus) own += TakeNew(*slot->stats[Raw(memcg.id)], i);
+    int64_t all = own + std::exchange(memcg.stats.from_children[i], 0);
+    if (all == 0 && own == 0) continue;
+    memcg.stats.local[i].fetch_add(own, std::memory_order_relaxed);
+    memcg.stats.recursive[i].fetch_add(all, std::memory_order_relaxed);
+    if (memcg.parent != nullptr) memcg.parent->stats.from_children[i] += all;
+  }
+  memcg.stats.updates.store(0, std::memory_order_relaxed);
+}
+
+// rstat: css_rstat_flush().  Flushes `top` and all below it that changed, children (whose ids are higher)
+// first.
+void Flush(Machine& machine, Memcg& top) {
+  Locked lock(machine.rstat_lock);
+  ++machine.flushes;
+  if (top.parent == nullptr) machine.last_flush_ns = machine.time_ns.load(std::memory_order_relaxed);
+  std::set<uint32_t, std::greater<>> changed;
+  auto add = [&](Memcg& memcg) {
+    for (Memcg* level = &memcg; level != &top && changed.insert(Raw(level->id)).second;)
+      level = level->parent;
+  };
+  for (std::unique_ptr<CpuSlot>& slot : machine.cpus) {
+    Locked touched_lock(slot->touched_lock);
+    std::erase_if(slot->touched, [&](MemcgId id) {
+      StatPending* stats = slot->stats[Raw(id)].get();
+      if (stats == nullptr) return true;  // freed since
+      Memcg& memcg = machine.tree.Get(id);
+      if (!IsBelow(memcg, top)) return false;
+      stats->touched.store(false, std::memory_order_relaxed);
+      add(memcg);
+      return true;
+    });
+  }
+  // What an earlier flush of a part of the subtree has left with a parent.
+  std::erase_if(machine.unflushed, [&](MemcgId id) {
+    if (machine.tree.all()[Raw(id)] == nullptr) return true;
+    Memcg& memcg = machine.tree.Get(id);
+    if (!IsBelow(memcg, top)) return false;
+    add(memcg);
+    return true;
+  });
+  for (uint32_t id : changed) FlushOne(machine, machine.tree.Get(MemcgId{id}));
+  FlushOne(machine, top);
+  if (top.parent != nullptr) machine.unflushed.insert(top.parent->id);
+}
+
+// rstat: mem_cgroup_flush_stats(), and the flush of every two seconds.
+void FlushForReader(Machine& machine, Memcg& memcg) {
+  int64_t last;
+  {
+    Locked lock(machine.rstat_lock);
+    last = machine.last_flush_ns;
+  }
+  int64_t threshold = int64_t{kStatBatch} * machine.config.cpus;
+  if (machine.time_ns.load(std::memory_order_relaxed) - last >= kFlushPeriodNs) {
+    Flush(machine, machine.tree.root());
+  } else if (memcg.stats.updates.load(std::memory_order_relaxed) > threshold) {
+    Flush(machine, memcg);
+  }
+}
+
+// walk: the cgroup's own, all CPUs.
+void AddWalked(const Machine& machine, const Memcg& memcg, Counts& sum) {
+  for (size_t i = 0; i < kStats; ++i) sum[i] += memcg.stats.local[i].load(std::memory_order_relaxed);
+  for (const std::unique_ptr<CpuSlot>& slot : machine.cpus) {
+    const StatPending& stats = *slot->stats[Raw(memcg.id)];
+    for (size_t i = 0; i < kStats; ++i) sum[i] += stats.pending[i].load(std::memory_order_relaxed);
+  }
+}
+
+// walk: the cgroup and all below it.
+Counts Walk(const Machine& machine, const Memcg& top) {
+  Counts sum{};
+  for (const std::unique_ptr<Memcg>& memcg : machine.tree.all()) {
+    if (memcg != nullptr && IsBelow(*memcg, top)) AddWalked(machine, *memcg, sum);
+  }
+  return sum;
 }
 
 // v1 shows the smallest limit on the way to the root.
@@ -57,49 +178,127 @@ int64_t HierarchicalLimitBytes(const Machine& machine, const Memcg& memcg) {
   return std::min(pages, INT64_MAX / page) * page;
 }
 
-// What was spilled, and where it is wanted what the last Settle() found pending.
-std::array<int64_t, kStats> Read(const std::array<std::atomic<int64_t>, kStats>& spilled,
-                                 const std::array<int64_t, kStats>& pending, bool fast) {
-  std::array<int64_t, kStats> sum;
+Counts Sum(const std::array<std::atomic<int64_t>, kStats>& counted, const Counts* pending) {
+  Counts sum;
   for (size_t i = 0; i < kStats; ++i) {
-    sum[i] = spilled[i].load(std::memory_order_relaxed) + (fast ? 0 : pending[i]);
+    sum[i] = counted[i].load(std::memory_order_relaxed) + (pending == nullptr ? 0 : (*pending)[i]);
   }
   return sum;
 }
-std::array<int64_t, kStats> ReadRecursive(const Memcg& memcg, bool fast) {
-  return Read(memcg.stats.recursive, memcg.stats.pending_total, fast);
+
+// Of the cgroup alone, and with all below it; after Settle() or Flush() where it is to be exact.
+Counts ReadLocal(const Machine& machine, const Memcg& memcg, bool exact) {
+  if (machine.config.mechanisms.stats == StatsForm::kWalk) {
+    Counts sum{};
+    AddWalked(machine, memcg, sum);
+    return sum;
+  }
+  bool with_pending = exact && machine.config.mechanisms.stats == StatsForm::kSpill;
+  return Sum(memcg.stats.local, with_pending ? &memcg.stats.pending_local : nullptr);
 }
-std::array<int64_t, kStats> ReadLocal(const Memcg& memcg, bool fast) {
-  return Read(memcg.stats.local, memcg.stats.pending_local, fast);
+Counts ReadRecursive(const Machine& machine, const Memcg& memcg, bool exact) {
+  if (machine.config.mechanisms.stats == StatsForm::kWalk) return Walk(machine, memcg);
+  bool with_pending = exact && machine.config.mechanisms.stats == StatsForm::kSpill;
+  return Sum(memcg.stats.recursive, with_pending ? &memcg.stats.pending_total : nullptr);
+}
+
+void MakeExact(Machine& machine) {
+  if (machine.config.mechanisms.stats == StatsForm::kSpill) Settle(machine);
+  if (machine.config.mechanisms.stats == StatsForm::kRstat) Flush(machine, machine.tree.root());
+}
+
+// How far a fast read can be off, in pages or counts.
+uint64_t BoundOf(const Machine& machine, const Memcg& memcg, bool local) {
+  uint64_t batches = uint64_t{kStatBatch} * machine.cpus.size();
+  switch (machine.config.mechanisms.stats) {
+    case StatsForm::kSpill: {
+      uint64_t cgroups = 1;
+      if (!local) cgroups += memcg.descendants.load(std::memory_order_relaxed);
+      return batches * cgroups;
+    }
+    case StatsForm::kWalk:
+      return 0;  // but for what batches change meanwhile
+    case StatsForm::kRstat:
+      return 2 * batches;
+  }
+  CheckFailed("a form of statistics", __FILE__, __LINE__);
 }
 
 }  // namespace
 
 std::vector<std::array<int64_t, kStats>> ReadExact(Machine& machine) {
-  Settle(machine);
-  std::vector<std::array<int64_t, kStats>> exact;
-  exact.reserve(machine.tree.all().size());
-  for (const std::unique_ptr<Memcg>& memcg : machine.tree.all()) {
-    exact.push_back(memcg == nullptr ? std::array<int64_t, kStats>{} : ReadRecursive(*memcg, false));
+  MakeExact(machine);
+  const auto& all = machine.tree.all();
+  std::vector<Counts> exact(all.size());
+  if (machine.config.mechanisms.stats != StatsForm::kWalk) {
+    for (size_t id = 0; id < all.size(); ++id) {
+      if (all[id] != nullptr) exact[id] = ReadRecursive(machine, *all[id], true);
+    }
+    return exact;
+  }
+  for (size_t id = all.size(); id-- > 0;) {  // children have the higher ids
+    if (all[id] == nullptr) continue;
+    AddWalked(machine, *all[id], exact[id]);
+    if (id == 0) break;
+    Counts& parent = exact[Raw(all[id]->parent->id)];
+    for (size_t i = 0; i < kStats; ++i) parent[i] += exact[id][i];
   }
   return exact;
 }
 
 std::array<int64_t, kStats> ReadExactLocal(Machine& machine, const Memcg& memcg) {
-  Settle(machine);
-  return ReadLocal(memcg, false);
+  MakeExact(machine);
+  return ReadLocal(machine, memcg, true);
+}
+
+void EndStats(Machine& machine, const Memcg& memcg) {
+  Memcg& ending = machine.tree.Get(memcg.id);
+  if (machine.config.mechanisms.stats == StatsForm::kRstat) Flush(machine, ending);
+  for (std::unique_ptr<CpuSlot>& slot : machine.cpus) {
+    StatPending& stats = *slot->stats[Raw(memcg.id)];
+    if (machine.config.mechanisms.stats == StatsForm::kSpill) {
+      for (size_t i = 0; i < kStats; ++i) {
+        int32_t pending = stats.pending[i].exchange(0, std::memory_order_relaxed);
+        if (pending == 0) continue;
+        ending.stats.local[i].fetch_add(pending, std::memory_order_relaxed);
+        for (Memcg* level = &ending; level != nullptr; level = level->parent) {
+          level->stats.recursive[i].fetch_add(pending, std::memory_order_relaxed);
+        }
+      }
+      SettlePending(machine, *slot, memcg.id);
+    }
+    slot->stats[Raw(memcg.id)] = nullptr;
+    slot->stats_memcg = MemcgId::kNone;
+  }
+}
+
+void FlushForSave(Machine& machine) {
+  if (machine.config.mechanisms.stats != StatsForm::kRstat) return;
+  Flush(machine, machine.tree.root());
+  for (std::unique_ptr<CpuSlot>& slot : machine.cpus) {
+    for (std::unique_ptr<StatPending>& stats : slot->stats) {
+      if (stats != nullptr) stats = std::make_unique<StatPending>();
+    }
+    slot->stats_memcg = MemcgId::kNone;
+  }
+}
+
+uint64_t StatFlushes(Machine& machine) {
+  Locked lock(machine.rstat_lock);
+  return machine.flushes;
 }
 
 CgroupReading ReadReading(Machine& machine, const Memcg& memcg, bool local, bool v1, bool fast) {
   CgroupReading reading;
   uint32_t page = machine.config.page_size;
-  if (!fast) Settle(machine);
-  std::array<int64_t, kStats> own = ShowStats(ReadLocal(memcg, fast), page);
-  std::array<int64_t, kStats> total = ShowStats(ReadRecursive(memcg, fast), page);
-  if (fast) {
-    uint64_t levels = local ? 1 : machine.tree.all().size();
-    reading.error_bound = kStatBatch * machine.cpus.size() * levels;
+  if (!fast) {
+    MakeExact(machine);
+  } else if (machine.config.mechanisms.stats == StatsForm::kRstat) {
+    FlushForReader(machine, machine.tree.Get(memcg.id));
   }
+  Counts own = ShowStats(ReadLocal(machine, memcg, !fast), page);
+  Counts total = ShowStats(ReadRecursive(machine, memcg, !fast), page);
+  if (fast) reading.error_bound = BoundOf(machine, memcg, local);
   if (v1) {
     for (const V1Line& line : kV1Lines)
       reading.stat.emplace_back(line.local, own[static_cast<size_t>(line.stat)]);

@@ -7,17 +7,18 @@
 #include <string>
 #include <vector>
 
-#include "core/machine.h"
+#include "core/stat_reader.h"
+#include "core/workings.h"
 #include "tests/core/node_driver.h"
 
 namespace memcgd::core {
 namespace {
 
 struct ChargeTest : testing::Test {
-  Machine machine{SmallNode(2)};
+  Workings<DefaultForms> machine{SmallNode(2)};
   CpuSlot& cpu0 = *machine.cpus[0];
   CpuSlot& cpu1 = *machine.cpus[1];
-  Charges& charges = machine.charges;
+  Charges<DefaultForms>& charges = machine.charges;
 
   Memcg& Group(const std::string& path, Memcg* parent = nullptr) {
     Memcg& memcg = machine.tree.Create(path, parent == nullptr ? machine.tree.root() : *parent);
@@ -37,24 +38,24 @@ struct ChargeTest : testing::Test {
 };
 
 TEST_F(ChargeTest, TheRootIsNeverCharged) {
-  charges.Charge(cpu0, MemcgId::kRoot, 10);
+  charges.ForceCharge(cpu0, MemcgId::kRoot, 10);
   EXPECT_EQ(machine.tree.root().memory.usage_pages(), 0);
 }
 
 TEST_F(ChargeTest, TheFirstPageTakes64AndTheNext63AreStock) {
   Memcg& a = Group("/a");
   for (int i = 0; i < 64; ++i) {
-    charges.Charge(cpu0, a.id, 1);
+    charges.ForceCharge(cpu0, a.id, 1);
     EXPECT_EQ(a.memory.usage_pages(), 64);
   }
   EXPECT_EQ(Stocked(cpu0, a), 0u);
-  charges.Charge(cpu0, a.id, 1);
+  charges.ForceCharge(cpu0, a.id, 1);
   EXPECT_EQ(a.memory.usage_pages(), 128);
 }
 
 TEST_F(ChargeTest, MoreThan64AreChargedExactly) {
   Memcg& a = Group("/a");
-  charges.Charge(cpu0, a.id, 65);
+  charges.ForceCharge(cpu0, a.id, 65);
   EXPECT_EQ(a.memory.usage_pages(), 65);
   EXPECT_EQ(Stocked(cpu0, a), 0u);
 }
@@ -62,15 +63,15 @@ TEST_F(ChargeTest, MoreThan64AreChargedExactly) {
 // A refill comes when the stock s is less than the request n, and brings 64 - n: never past 63 in all.
 TEST_F(ChargeTest, ASlotNeverHoldsMoreThan64) {
   Memcg& a = Group("/a");
-  charges.Charge(cpu0, a.id, 20);
+  charges.ForceCharge(cpu0, a.id, 20);
   EXPECT_EQ(Stocked(cpu0, a), 44u);
-  charges.Charge(cpu0, a.id, 50);  // more than the stock: 64 more, of which 14 stay
+  charges.ForceCharge(cpu0, a.id, 50);  // more than the stock: 64 more, of which 14 stay
   EXPECT_EQ(Stocked(cpu0, a), 58u);
-  charges.Charge(cpu0, a.id, 64);  // nothing stays
+  charges.ForceCharge(cpu0, a.id, 64);  // nothing stays
   EXPECT_EQ(Stocked(cpu0, a), 58u);
   std::mt19937 random(2);
   for (int i = 0; i < 10000; ++i) {
-    charges.Charge(cpu0, a.id, 1 + random() % 64);
+    charges.ForceCharge(cpu0, a.id, 1 + random() % 64);
     ASSERT_LE(Stocked(cpu0, a), 64u);
   }
 }
@@ -78,10 +79,10 @@ TEST_F(ChargeTest, ASlotNeverHoldsMoreThan64) {
 TEST_F(ChargeTest, SevenGroupsHaveStockAndTheEighthEvictsOne) {
   std::vector<Memcg*> groups;
   for (int i = 0; i < 8; ++i) groups.push_back(&Group("/g" + std::to_string(i)));
-  for (int i = 0; i < 7; ++i) charges.Charge(cpu0, groups[i]->id, 1);
+  for (int i = 0; i < 7; ++i) charges.ForceCharge(cpu0, groups[i]->id, 1);
   EXPECT_EQ(Used(cpu0), 7);
   for (int i = 0; i < 7; ++i) EXPECT_EQ(groups[i]->memory.usage_pages(), 64);
-  charges.Charge(cpu0, groups[7]->id, 1);
+  charges.ForceCharge(cpu0, groups[7]->id, 1);
   EXPECT_EQ(Used(cpu0), 7);
   EXPECT_EQ(Stocked(cpu0, *groups[7]), 63u);
   int evicted = 0;
@@ -91,16 +92,16 @@ TEST_F(ChargeTest, SevenGroupsHaveStockAndTheEighthEvictsOne) {
 
 TEST_F(ChargeTest, StockIsTheCpusOwn) {
   Memcg& a = Group("/a");
-  charges.Charge(cpu0, a.id, 1);
-  charges.Charge(cpu1, a.id, 1);
+  charges.ForceCharge(cpu0, a.id, 1);
+  charges.ForceCharge(cpu1, a.id, 1);
   EXPECT_EQ(a.memory.usage_pages(), 128);
 }
 
 TEST_F(ChargeTest, UnchargesBypassTheStockAndAreGatheredByGroup) {
   Memcg& a = Group("/a");
   Memcg& b = Group("/b");
-  charges.Charge(cpu0, a.id, 64);
-  charges.Charge(cpu0, b.id, 64);
+  charges.ForceCharge(cpu0, a.id, 64);
+  charges.ForceCharge(cpu0, b.id, 64);
   for (int i = 0; i < 10; ++i) charges.Uncharge(cpu0, a.id, 1);
   EXPECT_EQ(a.memory.usage_pages(), 64);
   charges.Uncharge(cpu0, b.id, 1);  // another group ends the run
@@ -112,7 +113,7 @@ TEST_F(ChargeTest, UnchargesBypassTheStockAndAreGatheredByGroup) {
 
 TEST_F(ChargeTest, EveryChargedPageHoldsItsGroup) {
   Memcg& a = Group("/a");
-  charges.Charge(cpu0, a.id, 5);
+  charges.ForceCharge(cpu0, a.id, 5);
   EXPECT_EQ(a.refs, 64);
   charges.DrainStock(cpu0);
   EXPECT_EQ(a.refs, 5);
@@ -139,7 +140,7 @@ TEST_F(ChargeTest, WhatIsChargedAndNotUsedStaysWithinItsBound) {
       used[leaf] -= pages;
       all_used -= pages;
     } else {
-      charges.Charge(slot, leaves[leaf]->id, pages);
+      charges.ForceCharge(slot, leaves[leaf]->id, pages);
       used[leaf] += pages;
       all_used += pages;
     }
@@ -160,11 +161,11 @@ TEST_F(ChargeTest, ALimitIsTriedWithTheBatchThenExactlyThenPassedAndCounted) {
   Memcg& b = Group("/a/b", &a);
   a.memory.set_max_pages(100);
   size_t max = static_cast<size_t>(MemcgEvent::kMax);
-  charges.Charge(cpu0, b.id, 64);
-  charges.Charge(cpu0, b.id, 1);  // 64 would pass the limit, 1 does not
+  charges.ForceCharge(cpu0, b.id, 64);
+  charges.ForceCharge(cpu0, b.id, 1);  // 64 would pass the limit, 1 does not
   EXPECT_EQ(a.memory.usage_pages(), 65);
   EXPECT_EQ(a.events[max], 0);
-  charges.Charge(cpu0, b.id, 64);  // by force
+  charges.ForceCharge(cpu0, b.id, 64);  // by force
   EXPECT_EQ(a.memory.usage_pages(), 129);
   EXPECT_EQ(a.events_local[max], 1);
   EXPECT_EQ(b.events_local[max], 0);
@@ -212,10 +213,8 @@ TEST_F(ChargeTest, ReadsAreOffByAtMost64TimesCpus) {
     exact += delta;
     ASSERT_LE(std::abs(a.stats.recursive[i] - exact), 64 * 2);
   }
-  charges.FlushStats(cpu0, a.id);
-  charges.FlushStats(cpu1, a.id);
-  EXPECT_EQ(a.stats.local[i], exact);
-  EXPECT_EQ(machine.tree.root().stats.recursive[i], exact);
+  EXPECT_EQ(ReadExactLocal(machine, a)[i], exact);
+  EXPECT_EQ(ReadExact(machine)[0][i], exact);
 }
 
 }  // namespace

@@ -11,13 +11,21 @@ constexpr int64_t kUserReserve = (int64_t{128} << 20) / 4096;
 
 CommitAccount Account(OvercommitPolicy mode, uint32_t cpus = 1, int64_t ram = kGiB, int64_t swap = 0,
                       uint32_t ratio = 50, uint64_t kbytes = 0) {
-  return CommitAccount(cpus, ram, swap, 4096, {mode, ratio, kbytes});
+  return CommitAccount(cpus, ram, swap, 4096, CommitBatch::kByPolicy, {mode, ratio, kbytes});
 }
 
 TEST(CommitAccountTest, TheBatchOf128GibOn64CpusIs2048UnderNeverAnd131072Else) {
   EXPECT_EQ(Account(OvercommitPolicy::kNever, 64, 128 * kGiB).batch_pages(), 2048);
   EXPECT_EQ(Account(OvercommitPolicy::kGuess, 64, 128 * kGiB).batch_pages(), 131072);
   EXPECT_EQ(Account(OvercommitPolicy::kAlways, 64, 128 * kGiB).batch_pages(), 131072);
+}
+
+TEST(CommitAccountTest, TheOlderFormHasTheSmallBatchUnderEveryPolicy) {
+  for (OvercommitPolicy mode :
+       {OvercommitPolicy::kGuess, OvercommitPolicy::kAlways, OvercommitPolicy::kNever}) {
+    CommitAccount account(64, 128 * kGiB, 0, 4096, CommitBatch::kSmall, {mode, 50, 0});
+    EXPECT_EQ(account.batch_pages(), 2048);
+  }
 }
 
 TEST(CommitAccountTest, TheBatchIsAtLeast32AndTwiceTheCpus) {

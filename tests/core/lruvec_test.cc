@@ -30,7 +30,7 @@ TEST(LruvecTest, FlagsNameTheList) {
 TEST(LruvecTest, TheNewestStandsInFrontAndAnyCanLeave) {
   FolioArena arena;
   FolioCache cache;
-  Lruvec lruvec;
+  Lruvec lruvec{nullptr};
   FolioId a = arena.Allocate(cache, MemcgId::kRoot, 0), b = arena.Allocate(cache, MemcgId::kRoot, 2),
           c = arena.Allocate(cache, MemcgId::kRoot, 0);
   LruList list = LruList::kInactiveFile;

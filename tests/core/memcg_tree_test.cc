@@ -10,6 +10,7 @@ namespace {
 //    ├─ b
 //    └─ c
 struct Tree : MemcgTree {
+  Tree() : MemcgTree(LruLock::kPerMemcg) {}
   Memcg& a = Create("/a", root());
   Memcg& b = Create("/a/b", a);
   Memcg& c = Create("/a/c", a);
