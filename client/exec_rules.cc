@@ -60,6 +60,7 @@ void Translation::CompleteExec(Thread& thread) {
   const PendingExec exec = std::exchange(thread.exec, {});
   ResolveAsItIs(exec.slot);
   Resolve(exec.arguments, ExecArgumentsEvent{});
+  thread.process->areas.Clear();
   thread.process->shares_mm = false;
   thread.process->mm_gone = false;
 }

@@ -8,10 +8,14 @@
 namespace memcgd::client {
 
 bool Translation::IsUnhandledFault(const TraceRecord& record) {
-  if (record.op != TraceOp::kPageFault || !record.from_kernel ||
-      !record.ip.starts_with("copy_from_user_nmi")) {
+  if (record.op != TraceOp::kPageFault) return false;
+  if (!record.from_kernel) {
+    traced_depth_ = record.flags.preempt_depth;  // user mode runs with none
     return false;
   }
+  // faulthandler_disabled()
+  const bool disabled = InInterrupt(record) || record.flags.preempt_depth > traced_depth_;
+  if (!disabled && !record.ip.starts_with("copy_from_user_nmi")) return false;
   ++counts_.dropped_faults;
   return true;
 }
@@ -54,12 +58,15 @@ void Translation::OnFileMapped(const TraceRecord& record) {
   const uint32_t file = files_.Handle(record.op, record.dev, record.ino);
   const bool is_fault = record.op == TraceOp::kFilemapFault;
   if (is_fault) thread.readahead.Fault(file, PageOf(record.first_byte));
+  const FileEvent event = PagesOf(record, is_fault ? WordKind::kFileFault : WordKind::kMapPages, file);
   if (window_.Find(thread.fault.slot) == nullptr) {
     // A system call that faults pages in, or the kernel reading another address space.
-    if (PopulatesFiles(thread.call) && thread.call.file == 0) thread.call.file = file;
-    return;
+    if (!PopulatesFiles(thread.call)) return;
+    if (thread.call.file == 0) thread.call.file = file;
+    return OnFilePopulated(thread, record, event);
   }
-  Push(record, PagesOf(record, is_fault ? WordKind::kFileFault : WordKind::kMapPages, file));
+  if (is_fault) thread.process->areas.Learn(thread.fault.page * options_.page_size, file, event.index);
+  Push(record, event);
   MoveFaultHere(thread);
 }
 

@@ -37,6 +37,9 @@ class FileTable {
     return Handle(TraceOp::kDirtyFolio, at == dev_of_ino_.end() ? disk : at->second, ino);
   }
 
+  // As far as the trace has shown.
+  bool IsSharedMemory(uint32_t dev) const { return IsVirtual(dev) && !regular_.contains(dev); }
+
  private:
   // Devices without a disk have major number 0: tmpfs and the kernel's own shared memory, but btrfs or
   // overlayfs as well.
@@ -47,8 +50,6 @@ class FileTable {
     return op == TraceOp::kFilemapAdd || op == TraceOp::kFilemapFault || op == TraceOp::kFilemapGetPages ||
            op == TraceOp::kWriteBegin;
   }
-  bool IsSharedMemory(uint32_t dev) const { return IsVirtual(dev) && !regular_.contains(dev); }
-
   void LearnRegular(uint32_t dev) {
     if (regular_.insert(dev).second && dev == last_dev_) last_ino_ = kNoIno;
   }

@@ -30,9 +30,13 @@ void Translation::BeginChild(Thread& parent, const TraceRecord& record) {
       .slot = kNoSlot, .parent = parent.tid, .parent_records = parent.records, .tgid = record.child_tgid};
   const bool thread = !flags.has_value() || (*flags & kCloneThread) != 0;
   const bool shares_mm = !flags.has_value() || (*flags & kCloneVm) != 0;
+  const FileAreas areas = parent.process->areas;
   Thread& child = BeginThread(record.child_pid, thread ? parent_tgid : record.child_pid);
   child.clone = pending;
-  if (!thread) child.process->shares_mm = shares_mm;
+  if (!thread) {
+    child.process->shares_mm = shares_mm;
+    child.process->areas = areas;
+  }
   const CloneEvent event{static_cast<uint32_t>(record.child_pid), thread, shares_mm};
   if (flags.has_value()) {
     Push(record, event);
@@ -85,7 +89,9 @@ void Translation::ResolveClone(Thread& child, bool thread, bool shares_mm) {
   const Slot slot = std::exchange(child.clone.slot, kNoSlot);
   if (!Resolve(slot, CloneEvent{static_cast<uint32_t>(child.tid), thread, shares_mm})) return;
   if (thread) return;
+  FileAreas areas = child.process->areas;
   threads_.Move(child, child.tid);
+  child.process->areas = std::move(areas);
   child.process->shares_mm = shares_mm;
 }
 

@@ -11,7 +11,7 @@
 namespace memcgd::client {
 
 inline constexpr uint8_t kFaultProtection = 1, kFaultWrite = 2, kFaultUser = 4;
-inline constexpr uint64_t kProtReadWrite = 3;
+inline constexpr uint64_t kProtReadWrite = 3, kProtWrite = 2;
 inline constexpr uint64_t kMapShared = 1, kMapPrivate = 2, kMapTypeMask = 0xf, kMapAnonymous = 0x20;
 // Flags with which private anonymous memory is no kMmapAnon: GROWSDOWN, LOCKED, NORESERVE, POPULATE, HUGETLB.
 inline constexpr uint64_t kMapSpecial = 0x100 | 0x2000 | 0x4000 | 0x8000 | 0x40000;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "client/record_kind.h"
 #include "client/translation.h"
@@ -39,8 +40,27 @@ void Translation::OnFileUse(const TraceRecord& record) {
   Push(record, folio);
 }
 
-void Translation::OnFileDelete(const TraceRecord& record) {
-  Push(record, FolioOf(record, WordKind::kFileDelete, files_.Handle(record.op, record.dev, record.ino)));
+void Translation::OnFileDelete(const TraceRecord& record, const Thread* thread) {
+  const FileEvent folio =
+      FolioOf(record, WordKind::kFileDelete, files_.Handle(record.op, record.dev, record.ino));
+  // A process may have such a name, but then it did something else before.
+  if (IsKswapd(record) && (thread == nullptr || thread->reclaims_node)) {
+    BeginNodeReclaim(record, folio.count);
+  }
+  Push(record, folio);
+}
+
+void Translation::BeginNodeReclaim(const TraceRecord& record, uint64_t pages) {
+  Thread& thread = Known(record);
+  thread.reclaims_node = true;
+  if (!thread.reclaiming) Push(record, ReclaimBeginEvent{});
+  thread.reclaiming = true;
+  thread.reclaimed_pages += pages;
+}
+
+void Translation::EndNodeReclaim(Thread& thread, const TraceRecord& record) {
+  thread.reclaiming = false;
+  Push(record, ReclaimEndEvent{std::exchange(thread.reclaimed_pages, 0)});
 }
 
 void Translation::OnFileDirty(const TraceRecord& record, Thread* thread) {

@@ -55,6 +55,16 @@ bool KeepsReads(const TraceRecord& record) {
          record.op == TraceOp::kExec || IsKernelWrite(record) || IsPerfExec(record);
 }
 
+bool InInterrupt(const TraceRecord& record) { return record.flags.context != TraceContext::kTask; }
+
+bool IsKswapd(const TraceRecord& record) {
+  constexpr std::string_view kName = "kswapd";
+  if (!record.comm.starts_with(kName) || record.comm.size() == kName.size()) return false;
+  const std::string_view number = record.comm.substr(kName.size());
+  return number.find_first_not_of("0123456789") == std::string_view::npos &&
+         (record.tgid <= 0 || record.tgid == record.tid);
+}
+
 bool PopulatesFiles(const Call& call) {
   switch (call.syscall) {
     case Syscall::kMmap:

@@ -25,6 +25,12 @@ bool IsWithinExec(const TraceRecord& record);
 bool IsWithinKernelFaults(const TraceRecord& record);
 // A line before which a run of file reads may turn out to have been exec's.
 bool KeepsReads(const TraceRecord& record);
+// Written in an interrupt: what it tells is not the doing of the thread that was interrupted.
+bool InInterrupt(const TraceRecord& record);
+
+// A line of kswapd0, kswapd1 … (one a node), which deletes folios from the page cache to reclaim them.
+bool IsKswapd(const TraceRecord& record);
+
 bool PopulatesFiles(const Call& call);
 // ip=0x7f5c0c384cd8; 0 where it is a symbol or is not an address of user memory.
 uint64_t InstructionOf(const TraceRecord& record);

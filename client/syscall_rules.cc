@@ -9,7 +9,10 @@ namespace memcgd::client {
 void Translation::OnSyscallEnter(const TraceRecord& record) {
   Thread& thread = Living(record);
   ResolveAsItIs(thread.call.slot);  // a return that was lost
-  thread.call = {.syscall = record.syscall, .args = record.args, .file = 0, .slot = kNoSlot};
+  AbandonPopulated(thread, thread.call);
+  thread.call = {};
+  thread.call.syscall = record.syscall;
+  thread.call.args = record.args;
   const Body body = AtEntry(record);
   if (!std::holds_alternative<Nothing>(body)) thread.call.slot = PushOpen(record, body);
 }
@@ -31,17 +34,21 @@ bool Translation::AdviceUnmaps(uint64_t advice) {
 }
 
 void Translation::OnSyscallExit(const TraceRecord& record, Thread& thread) {
-  const Call call = std::exchange(thread.call, {});
+  Call call = std::exchange(thread.call, {});
   const bool failed = IsError(record.ret);
+  const bool succeeded = call.syscall == record.syscall && !failed;
+  const Body body = succeeded ? AtReturn(call, static_cast<uint64_t>(record.ret)) : Nothing{};
+  if (succeeded) ChangeAreas(*thread.process, call, static_cast<uint64_t>(record.ret));
+  if (call.area_slot != kNoSlot && succeeded) return FinishPopulatedMmap(thread, call, record, body);
+  AbandonPopulated(thread, call);
   if (call.slot != kNoSlot) {
     if (failed && call.syscall == record.syscall) {
       Resolve(call.slot, Nothing{});
     } else {
       ResolveAsItIs(call.slot);
     }
-  } else if (call.syscall == record.syscall && !failed) {
-    const Body body = AtReturn(call, static_cast<uint64_t>(record.ret));
-    if (!std::holds_alternative<Nothing>(body)) Push(record, body);
+  } else if (!std::holds_alternative<Nothing>(body)) {
+    Push(record, body);
   }
 }
 

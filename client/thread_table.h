@@ -17,6 +17,8 @@
 
 #include "absl/container/node_hash_map.h"
 #include "client/event_window.h"
+#include "client/file_areas.h"
+#include "client/populate_run.h"
 #include "client/readahead_run.h"
 #include "client/trace_record.h"
 
@@ -28,6 +30,7 @@ struct Process {
   uint32_t live = 0;       // of those, the living
   bool shares_mm = false;  // vforked, and no exec yet: its end ends no address space
   bool mm_gone = false;    // its exit_mmap was seen
+  FileAreas areas;         // of its address space
 };
 
 // A system call that was entered and has not returned.
@@ -36,6 +39,9 @@ struct Call {
   std::array<uint64_t, 6> args{};
   uint32_t file = 0;    // of an mmap, as something in between told it
   Slot slot = kNoSlot;  // of an event that stands at the entry's place
+  PopulateRun populate;
+  Slot area_slot = kNoSlot;   // of an mmap, before the first line of `populate`
+  uint64_t populated_to = 0;  // of the other calls, address of the last fault that was told
 };
 
 // A fault that waits for what backs it.
@@ -78,6 +84,9 @@ struct Thread {
   OpenFault fault;
   PendingExec exec;
   PendingClone clone;
+  // kswapd: deletes folios to reclaim them, and is in the middle of that.
+  bool reclaims_node = false, reclaiming = false;
+  uint64_t reclaimed_pages = 0;
   Slot reads_slot = kNoSlot;  // before the first of an unbroken run of file reads: an exec may begin there
   uint32_t reads = 0;         // lines of that run
   Slot exit_mmap_slot =
@@ -114,7 +123,7 @@ class ThreadTable {
 
   void Die(Thread& thread) {
     thread.dead = true;
-    --thread.process->live;
+    if (--thread.process->live == 0) thread.process->areas.Clear();
     dead_.push_back(thread.tid);
     if (dead_.size() > kRememberedDead) ForgetOldest();
   }
@@ -128,6 +137,7 @@ class ThreadTable {
     if (process.live == 0) {
       process.shares_mm = false;
       process.mm_gone = false;
+      process.areas.Clear();
     }
     process.tgid = tgid;
     ++process.threads;

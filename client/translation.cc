@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "client/linux_numbers.h"
 #include "client/record_kind.h"
 
 namespace memcgd::client {
@@ -11,6 +12,7 @@ void Translation::Add(const TraceRecord& record) {
   if (record.op == TraceOp::kOther || record.op == TraceOp::kLost) return;
   if (IsUnhandledFault(record)) return;
   last_time_ns_ = record.time_ns;
+  if (InInterrupt(record) && AddFromInterrupt(record)) return Drain();
   Thread* thread = threads_.Find(record.tid);
   if (thread != nullptr) Understand(*thread, record);
   if (IsCgroupOp(record.op)) {
@@ -19,6 +21,26 @@ void Translation::Add(const TraceRecord& record) {
     OnRecord(record, thread);
   }
   Drain();
+}
+
+bool Translation::AddFromInterrupt(const TraceRecord& record) {
+  // No process's doing: told as of the kernel's own first thread, which has no memory and is in no cgroup.
+  EventPlace place = PlaceOf(record);
+  place.tid = kKthreadd;
+  switch (record.op) {
+    case TraceOp::kFilemapAdd:
+      PushAt(place, FolioOf(record, WordKind::kFileAdd, files_.Handle(record.op, record.dev, record.ino)));
+      return true;
+    case TraceOp::kFilemapDelete:
+      PushAt(place, FolioOf(record, WordKind::kFileDelete, files_.Handle(record.op, record.dev, record.ino)));
+      return true;
+    case TraceOp::kDirtyFolio:
+      PushAt(place, FileEvent{WordKind::kFileDirty, 0, files_.DirtyHandle(record.dev, record.ino),
+                              record.page_index, 1});
+      return true;
+    default:
+      return false;
+  }
 }
 
 void Translation::Mark(uint64_t id) {
@@ -95,6 +117,7 @@ bool Translation::IsUserRange(uint64_t address, uint64_t length) const {
 
 void Translation::Understand(Thread& thread, const TraceRecord& record) {
   ++thread.records;
+  if (thread.reclaiming && record.op != TraceOp::kFilemapDelete) EndNodeReclaim(thread, record);
   if (thread.clone.open()) UnderstandClone(thread, record);
   if (thread.readahead.active()) UnderstandReadahead(thread, record);
   if (IsWithinFault(record.op)) {
@@ -115,7 +138,7 @@ void Translation::OnRecord(const TraceRecord& record, Thread* thread) {
     case TraceOp::kWriteBegin:
       return OnFileUse(record);
     case TraceOp::kFilemapDelete:
-      return OnFileDelete(record);
+      return OnFileDelete(record, thread);
     case TraceOp::kDirtyFolio:
       return OnFileDirty(record, thread);
     case TraceOp::kFilemapFault:
@@ -182,6 +205,7 @@ Thread& Translation::BeginThread(int32_t tid, int32_t tgid) {
 
 void Translation::Settle(Thread& thread) {
   ResolveAsItIs(std::exchange(thread.fault, {}).slot);
+  AbandonPopulated(thread, thread.call);
   ResolveAsItIs(std::exchange(thread.call, {}).slot);
   ResolveAsItIs(std::exchange(thread.clone.slot, kNoSlot));
   AbandonExec(thread);

@@ -1,14 +1,15 @@
 // The rules by which records become events, and what they know: threads, files, cgroups, what waits.
 //
 // docs/translation.md has the rules.  Each chapter of it is a file: fault_rules.cc, page_cache_rules.cc,
-// syscall_rules.cc, fork_rules.cc, exec_rules.cc, exit_rules.cc, cgroup_rules.cc and, for the records that
-// perf adds, perf_rules.cc; translation.cc has the window and the way of a record through it.
+// syscall_rules.cc, populate_rules.cc, fork_rules.cc, exec_rules.cc, exit_rules.cc, cgroup_rules.cc and, for
+// the records that perf adds, perf_rules.cc; translation.cc has the window and the way of a record through
+// it.
 //
 // Thread safety: one thread at a time.
 //
 // Invariants:
-//   1. Whatever waits in the window and is open, a thread holds the slot of (Thread::fault, call, exec,
-//   clone,
+//   1. Whatever waits in the window and is open, a thread holds the slot of (Thread::fault, call and the
+//   lines of call.populate, exec, clone,
 //      reads_slot, exit_mmap_slot), and resolves it before it lets go of the slot.
 //   2. Events leave at the window's front only: the order of slots is the order of the stream.
 #ifndef MEMCGD_CLIENT_TRANSLATION_H_
@@ -17,12 +18,14 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "client/batch_builder.h"
 #include "client/cgroup_table.h"
 #include "client/event_emitter.h"
 #include "client/event_window.h"
 #include "client/file_table.h"
+#include "client/populate_run.h"
 #include "client/thread_table.h"
 #include "client/trace_record.h"
 #include "client/trace_translator.h"
@@ -69,6 +72,8 @@ class Translation {
   // ---- a record's way: first what waited for the thread's next one, then the record itself ----
 
   void Understand(Thread& thread, const TraceRecord& record);
+  // A line written in an interrupt.  False where it is the thread's all the same.
+  bool AddFromInterrupt(const TraceRecord& record);
   void OnRecord(const TraceRecord& record, Thread* thread);
 
   // ---- threads and their processes ----
@@ -87,7 +92,8 @@ class Translation {
 
   // ---- faults ----
 
-  // Faults that never reach handle_mm_fault(): in an NMI.  They may come in the middle of another fault.
+  // Faults that never reach handle_mm_fault(): in an NMI, in any interrupt, or where preemption is disabled.
+  // They may come in the middle of another fault.
   bool IsUnhandledFault(const TraceRecord& record);
   void OnPageFault(const TraceRecord& record);
   void CloseFault(Thread& thread, const TraceRecord& record);
@@ -104,7 +110,11 @@ class Translation {
   // What is charged to the thread's cgroup, or marks pages as accessed by it.
   void OnFileUse(const TraceRecord& record);
   // Kernel threads let go of pages too: that needs no process.
-  void OnFileDelete(const TraceRecord& record);
+  void OnFileDelete(const TraceRecord& record, const Thread* thread);
+  // Deletions by kswapd are of a reclaim of the node: from the first of an unbroken run to the
+  // thread's next other line.
+  void BeginNodeReclaim(const TraceRecord& record, uint64_t pages);
+  void EndNodeReclaim(Thread& thread, const TraceRecord& record);
   void OnFileDirty(const TraceRecord& record, Thread* thread);
   void UnderstandReadahead(Thread& thread, const TraceRecord& record);
 
@@ -118,6 +128,20 @@ class Translation {
   void OnSyscallExit(const TraceRecord& record, Thread& thread);
   Body AtReturn(const Call& call, uint64_t ret) const;
   Body MmapReturned(const Call& call, uint64_t address) const;
+
+  // ---- calls that fault pages in ----
+
+  // A line of such a call, outside of any page fault.
+  void OnFilePopulated(Thread& thread, const TraceRecord& record, const FileEvent& event);
+  // It does not fit the window.
+  void LosePopulated(Call& call);
+  void TellPopulated(const Process& process, Call& call, const std::vector<PopulateRun::Line>& lines);
+  // What the kernel does for the line: nullopt where no area is known to have the page.
+  std::optional<FaultEvent> PopulatedFault(const Process& process, const Call& call,
+                                           const PopulateRun::Line& line) const;
+  void FinishPopulatedMmap(Thread& thread, Call& call, const TraceRecord& record, const Body& mmap);
+  void AbandonPopulated(Thread& thread, Call& call);
+  void ChangeAreas(Process& process, const Call& call, uint64_t ret);
 
   // ---- fork ----
 
@@ -182,6 +206,7 @@ class Translation {
   std::optional<uint32_t> root_;
   bool traces_exit_mmap_ = false;  // the trace has such lines
   bool lacks_exit_mmap_ = false;   // an exit was followed by none
+  uint8_t traced_depth_ = 0;       // what the tracer itself adds to the preempt depth of a fault
   int64_t last_time_ns_ = 0;
   Counts counts_;
 };
