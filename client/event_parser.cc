@@ -299,12 +299,20 @@ ParsedLine ParseCgroupAttach(std::string_view values, TraceRecord* record) {
   return Record(TraceOp::kCgroupAttachTask, record);
 }
 
-// ---- reclaim: the events themselves are all that is wanted ----
+// ---- reclaim ----
 
 ParsedLine ParseReclaimBegin(std::string_view, TraceRecord* record) {
   return Record(TraceOp::kReclaimBegin, record);
 }
-ParsedLine ParseReclaimEnd(std::string_view, TraceRecord* record) {
+// "nr_reclaimed=32": pages.
+ParsedLine ParseReclaimEnd(std::string_view values, TraceRecord* record) {
+  TextScanner text(values);
+  uint64_t pages = 0;
+  if (!text.Skip("nr_reclaimed=") || !text.ReadDecimal(&pages, std::numeric_limits<int64_t>::max()) ||
+      !text.AtValueEnd()) {
+    return Malformed("the end of a reclaim without nr_reclaimed=");
+  }
+  record->ret = static_cast<int64_t>(pages);
   return Record(TraceOp::kReclaimEnd, record);
 }
 

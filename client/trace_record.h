@@ -35,7 +35,7 @@ enum class TraceOp : uint8_t {
   kCgroupRelease,
   kCgroupAttachTask,  // root, cgroup_id, level, path, child_pid = the pid moved
   kReclaimBegin,  // mm_vmscan_memcg_reclaim_begin and its direct/kswapd siblings are kOther but for this one
-  kReclaimEnd,    // mm_vmscan_memcg_reclaim_end
+  kReclaimEnd,    // mm_vmscan_memcg_reclaim_end: ret = pages
   kMarkVictim,    // mark_victim: child_pid = the victim
   kPerfMmap,  // PERF_RECORD_MMAP / MMAP2: args = {address, length, file offset, prot, shared}, dev, ino, path
   kPerfComm,  // PERF_RECORD_COMM: path = the name; group_dead = 1 where it says "exec"
@@ -69,6 +69,21 @@ enum class Syscall : uint8_t {
 // Device numbers as dev_t prints them: major << 20 | minor, the kernel's own MKDEV.
 constexpr uint32_t MakeDev(uint32_t major, uint32_t minor) { return major << 20 | minor; }
 
+// What ran when the line was written, by the third of the flags' columns.
+enum class TraceContext : uint8_t { kTask, kSoftirq, kHardirq, kNmi };
+
+// The columns that tracefs prints between CPU and time ("d.s2."), all clear where the line has none.
+//
+// Kernel counterpart: trace_print_lat_fmt() in kernel/trace/trace_output.c.
+struct TraceFlags {
+  bool irqs_off = false;
+  bool bh_off = false;
+  bool need_resched = false;
+  TraceContext context = TraceContext::kTask;
+  uint8_t preempt_depth = 0;    // 15 where it is more
+  uint8_t migrate_disable = 0;  // the same; before 5.15 the depth of the big kernel lock
+};
+
 struct TraceRecord {
   TraceOp op = TraceOp::kOther;
   Syscall syscall = Syscall::kNone;
@@ -78,6 +93,7 @@ struct TraceRecord {
   bool from_kernel = false;  // page_fault_kernel
   bool has_address = true;   // false: the address was printed as a symbol that cannot be resolved
   int8_t group_dead = -1;
+  TraceFlags flags;
   uint32_t cpu = 0;
   int32_t tid = 0;
   int32_t tgid = -1;     // -1: the line does not say
@@ -89,7 +105,7 @@ struct TraceRecord {
   uint64_t last_byte = 0;   // inclusive
   uint64_t page_index = 0;  // kDirtyFolio
   std::array<uint64_t, 6> args{};
-  int64_t ret = 0;  // a syscall's return: an address, or −errno
+  int64_t ret = 0;  // a syscall's return: an address, or −errno; kReclaimEnd: pages
   int32_t child_pid = 0;
   int32_t child_tgid = -1;
   int32_t old_pid = 0;  // kExec: the thread's number before the exec made it its group's leader

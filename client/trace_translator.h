@@ -23,6 +23,8 @@
 
 namespace memcgd::client {
 
+class Translation;  // the rules: client/translation.h
+
 class TraceTranslator {
  public:
   struct Options {
@@ -57,8 +59,7 @@ class TraceTranslator {
   const Counts& counts() const;
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<Translation> translation_;
 };
 
 }  // namespace memcgd::client

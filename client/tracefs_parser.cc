@@ -1,6 +1,7 @@
 #include "client/tracefs_parser.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -20,6 +21,7 @@ struct Head {
   int32_t tid = 0;
   int32_t tgid = -1;
   uint32_t cpu = 0;
+  TraceFlags flags;
   int64_t time_ns = 0;
 };
 
@@ -36,8 +38,45 @@ bool SkipThreadGroup(TextScanner* text, int32_t* tgid) {
   return text->Skip(')');
 }
 
+TraceContext ContextOf(char column) {
+  switch (column) {
+    case 's':
+      return TraceContext::kSoftirq;
+    case 'h':
+    case 'H':  // in a softirq
+      return TraceContext::kHardirq;
+    case 'z':
+    case 'Z':  // in a hardirq
+      return TraceContext::kNmi;
+    default:
+      return TraceContext::kTask;
+  }
+}
+
+// '.' for none, else a hexadecimal digit.
+uint8_t DepthOf(char column) {
+  if (column >= '0' && column <= '9') return static_cast<uint8_t>(column - '0');
+  if (column >= 'a' && column <= 'f') return static_cast<uint8_t>(column - 'a' + 10);
+  return 0;
+}
+
+// Older kernels have fewer columns.
+TraceFlags FlagsOf(std::string_view columns) {
+  constexpr size_t kColumns = 5;
+  std::array<char, kColumns> column{'.', '.', '.', '.', '.'};
+  std::copy_n(columns.begin(), std::min(columns.size(), kColumns), column.begin());
+  TraceFlags flags;
+  flags.irqs_off = column[0] == 'd' || column[0] == 'D';
+  flags.bh_off = column[0] == 'b' || column[0] == 'D';
+  flags.need_resched = column[1] != '.';
+  flags.context = ContextOf(column[2]);
+  flags.preempt_depth = DepthOf(column[3]);
+  flags.migrate_disable = DepthOf(column[4]);
+  return flags;
+}
+
 // The flags' column begins with a letter or a dot, a time with a digit.
-bool SkipFlags(TextScanner* text) {
+bool ReadFlags(TextScanner* text, TraceFlags* flags) {
   constexpr size_t kMaxFlags = 12;
   const char first = text->Peek();
   if (first >= '0' && first <= '9') return true;
@@ -45,6 +84,7 @@ bool SkipFlags(TextScanner* text) {
   while (!text->AtEnd() && text->Peek() != ' ') text->Advance(1);
   const auto length = static_cast<size_t>(text->at() - start);
   if (length == 0 || length > kMaxFlags) return false;
+  *flags = FlagsOf({start, length});
   text->SkipBlanks();
   return true;
 }
@@ -59,7 +99,7 @@ bool ParseAfterDash(TextScanner text, Head* head, std::string_view* body, const 
   if (!text.Skip('[') || !text.ReadDecimal(&cpu, kMaxCpu) || !text.Skip(']')) return false;
   head->cpu = static_cast<uint32_t>(cpu);
   text.SkipBlanks();
-  if (!SkipFlags(&text)) return false;
+  if (!ReadFlags(&text, &head->flags)) return false;
   const TextScanner time = text;
   if (!text.ReadTime(&head->time_ns)) {
     TextScanner ticks = time;
@@ -83,6 +123,7 @@ void FillHead(const Head& head, std::string_view comm, TraceRecord* record) {
   record->tid = head.tid;
   record->tgid = head.tgid;
   record->cpu = head.cpu;
+  record->flags = head.flags;
   record->time_ns = head.time_ns;
   record->comm = WithoutLeadingBlanks(comm);
 }

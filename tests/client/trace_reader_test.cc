@@ -755,5 +755,38 @@ TEST_F(TraceReaderTest, MutatedLinesOfEveryFormatAreReadWithoutHarm) {
   }
 }
 
+TEST(TracefsParserTest, FlagsTellWhatRanAndHowDeep) {
+  const auto flags_of = [](const char* columns) {
+    TraceRecord record;
+    const std::string line = std::string("             cow-3901    (   3901) [000] ") + columns +
+                             "  7670.951873: page_fault_user: address=0x7f66cf355130 ip=0x1 error_code=0x7";
+    EXPECT_EQ(ParseTracefsLine(line, &record).kind, ParsedLine::Kind::kRecord) << columns;
+    return record.flags;
+  };
+  EXPECT_EQ(flags_of(".....").context, TraceContext::kTask);
+  EXPECT_TRUE(flags_of("d....").irqs_off);
+  EXPECT_TRUE(flags_of("DN...").irqs_off && flags_of("DN...").bh_off && flags_of("DN...").need_resched);
+  EXPECT_EQ(flags_of("d.s2.").context, TraceContext::kSoftirq);
+  EXPECT_EQ(flags_of("d.h..").context, TraceContext::kHardirq);
+  EXPECT_EQ(flags_of("d.H..").context, TraceContext::kHardirq);
+  EXPECT_EQ(flags_of("d.Z1.").context, TraceContext::kNmi);
+  EXPECT_EQ(flags_of("d..a3").preempt_depth, 10);
+  EXPECT_EQ(flags_of("d..a3").migrate_disable, 3);
+  EXPECT_EQ(flags_of("d..1").preempt_depth, 1) << "four columns, before 5.15";
+}
+
+TEST(TracefsParserTest, EndOfAReclaimTellsThePagesItGot) {
+  TraceRecord record;
+  const std::string head = "             oom-4510    (   4510) [001] .....  7744.846453: ";
+  EXPECT_EQ(ParseTracefsLine(head + "mm_vmscan_memcg_reclaim_end: nr_reclaimed=32", &record).kind,
+            ParsedLine::Kind::kRecord);
+  EXPECT_EQ(record.ret, 32);
+  for (const char* bad : {"", "nr_reclaimed=", "nr_reclaimed=x", "nr_reclaimed=99999999999999999999999"}) {
+    EXPECT_EQ(ParseTracefsLine(head + "mm_vmscan_memcg_reclaim_end: " + bad, &record).kind,
+              ParsedLine::Kind::kMalformed)
+        << bad;
+  }
+}
+
 }  // namespace
 }  // namespace memcgd::client

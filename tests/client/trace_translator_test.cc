@@ -186,6 +186,7 @@ class Reader {
         break;
       case SideEvent::kReclaimEnd:
         line << "reclaimed";
+        if (side.reclaim_end().reclaimed_pages() != 0) line << ' ' << side.reclaim_end().reclaimed_pages();
         break;
       case SideEvent::kMarkVictim:
         line << "victim " << std::dec << side.mark_victim().victim_tid();
@@ -423,6 +424,137 @@ TEST(TraceTranslatorTest, FaultsWithoutAUserAddressAreCountedAndLeftOut) {
   EXPECT_EQ(counts.dropped_faults, 2);
 }
 
+// ---- calls that fault in pages of files ----
+
+TEST(TraceTranslatorTest, PopulateFaultsInWhatItsLinesShowAfterTheArea) {
+  Trace trace;
+  trace.Enter(1, Syscall::kMmap, {0, 0x20000, 1, 0x8002, 3, 0x3000});
+  trace.FileFault(1, 7, 3);  // a miss, and its second try
+  trace.Add(1, 7, 3, 2);
+  trace.MapPages(1, 7, 3, 4);
+  trace.MapPages(1, 7, 19, 20);  // what was cached already
+  trace.Return(1, Syscall::kMmap, 0x100000);
+  EXPECT_EQ(Told(trace), Lines({"1 mmap 100000+20000 prot 1 flags 8002 i7@3000", "1 file_fault i7[3]",
+                                "1 add i7[3] order 0", "1 add i7[4] order 0", "1 map_pages i7[3]+2",
+                                "1 fault 100000 e0", "1 map_pages i7[19]+2", "1 fault 110000 e0"}));
+}
+
+TEST(TraceTranslatorTest, PopulateOfAPrivateWritableAreaCopiesPageByPage) {
+  Trace trace;
+  trace.Enter(1, Syscall::kMmap, {0, 0x2000, 3, 0x8002, 3, 0});
+  trace.FileFault(1, 7, 0);
+  trace.FileFault(1, 7, 1);
+  trace.Return(1, Syscall::kMmap, 0x100000);
+  EXPECT_EQ(Told(trace), Lines({"1 mmap 100000+2000 prot 3 flags 8002 i7@0", "1 file_fault i7[0]",
+                                "1 fault 100000 e2", "1 file_fault i7[1]", "1 fault 101000 e2"}));
+}
+
+TEST(TraceTranslatorTest, PageThatFaultAroundLeftOutIsOneFaultWithIt) {
+  Trace trace;
+  trace.Enter(1, Syscall::kMmap, {0, 0x4000, 1, 0x8002, 3, 0});
+  trace.MapPages(1, 7, 0, 3);
+  trace.MapPages(1, 7, 0, 3);
+  trace.FileFault(1, 7, 2);
+  trace.MapPages(1, 7, 0, 3);
+  trace.FileFault(1, 7, 3);
+  trace.Return(1, Syscall::kMmap, 0x100000);
+  int faults = 0;
+  const Lines told = Told(trace);
+  for (const std::string& line : told) faults += line.starts_with("1 fault ") ? 1 : 0;
+  EXPECT_EQ(faults, 3);
+  EXPECT_EQ(told.back(), "1 fault 103000 e0");
+}
+
+TEST(TraceTranslatorTest, MmapThatFailedPopulatedNothing) {
+  Trace trace;
+  trace.Enter(1, Syscall::kMmap, {0, 0x2000, 1, 0x8002, 3, 0});
+  trace.MapPages(1, 7, 0, 1);
+  trace.Return(1, Syscall::kMmap, -12);
+  trace.Fault(1, 0x101000);
+  EXPECT_EQ(Told(trace), Lines({"1 fault 101000 e6"}));
+}
+
+TEST(TraceTranslatorTest, MlockFaultsInTheAreaThatItsMmapToldOf) {
+  Trace trace;
+  trace.Call(1, Syscall::kMmap, {0, 0x10000, 1, 2, 3, 0x2000}, 0x100000);
+  trace.Enter(1, Syscall::kMlock, {0x104000, 0x2000});
+  trace.MapPages(1, 7, 2, 17);
+  trace.Return(1, Syscall::kMlock, 0);
+  EXPECT_EQ(Told(trace), Lines({"1 mmap 100000+10000 prot 1 flags 2", "1 map_pages i7[2]+10",
+                                "1 fault 104000 e0", "1 mlock 104000+2000"}));
+}
+
+TEST(TraceTranslatorTest, MadvisePopulateWriteFaultsInForWriting) {
+  Trace trace;
+  trace.Call(1, Syscall::kMmap, {0, 0x10000, 3, 1, 3, 0}, 0x100000);
+  trace.Enter(1, Syscall::kMadvise, {0x101000, 0x1000, 23});
+  trace.FileFault(1, 7, 1);
+  trace.Return(1, Syscall::kMadvise, 0);
+  EXPECT_EQ(Told(trace), Lines({"1 mmap 100000+10000 prot 3 flags 1", "1 file_fault i7[1]",
+                                "1 fault 101000 e2", "1 madvise 101000+1000 17"}));
+}
+
+TEST(TraceTranslatorTest, PopulateOfAnAreaThatNoLineToldOfIsLeftOut) {
+  Trace trace;
+  trace.Call(1, Syscall::kMmap, {0, 0x10000, 1, 2, 3, 0}, 0x100000);
+  trace.Call(1, Syscall::kMunmap, {0x100000, 0x10000}, 0);
+  trace.Enter(1, Syscall::kMlockall, {1});
+  trace.MapPages(1, 7, 0, 15);
+  trace.Return(1, Syscall::kMlockall, 0);
+  EXPECT_EQ(Told(trace), Lines({"1 mmap 100000+10000 prot 1 flags 2", "1 munmap 100000+10", "1 mlock 0+0"}));
+}
+
+TEST(TraceTranslatorTest, PopulateThatDoesNotFitTheWindowLeavesTheAreaAndIsCounted) {
+  Trace trace;
+  trace.Enter(1, Syscall::kMmap, {0, 0x1000000, 1, 0x8002, 3, 0});
+  for (uint64_t page = 0; page < 0x1000; page += 16) trace.MapPages(1, 7, page, page + 15);
+  trace.Return(1, Syscall::kMmap, 0x100000);
+  TraceTranslator::Counts counts;
+  const Reader reader = Translate(trace, {.window = 64}, SIZE_MAX, &counts);
+  EXPECT_EQ(reader.lines(), Lines({"1 mmap 100000+1000000 prot 1 flags 8002 i7@0"}));
+  EXPECT_EQ(counts.unresolved, 1);
+}
+
+// ---- who did it ----
+
+TEST(TraceTranslatorTest, DeletionsByKswapdAreEvictions) {
+  Trace trace;
+  trace.File(TraceOp::kFilemapDelete, 55, 7, 8, 8).comm = "kswapd0";
+  trace.File(TraceOp::kFilemapDelete, 55, 7, 9, 9).comm = "kswapd0";
+  trace.File(TraceOp::kFilemapAdd, 55, 7, 9, 9).comm = "kswapd0";
+  EXPECT_EQ(Told(trace), Lines({"55 reclaim", "55 delete i7[8] order 0", "55 delete i7[9] order 0",
+                                "55 reclaimed 2", "55 add i7[9] order 0"}));
+}
+
+TEST(TraceTranslatorTest, ProcessNamedKswapdTruncates) {
+  Trace trace;
+  trace.Fault(55, 0x101000).comm = "kswapd0";
+  trace.File(TraceOp::kFilemapDelete, 55, 7, 8, 8).comm = "kswapd0";
+  trace.File(TraceOp::kFilemapDelete, 56, 7, 9, 9).comm = "kswapd0-guard";
+  EXPECT_EQ(Told(trace), Lines({"55 fault 101000 e6", "55 delete i7[8] order 0", "56 delete i7[9] order 0"}));
+}
+
+TEST(TraceTranslatorTest, LinesOfAnInterruptAreNotTheThreads) {
+  Trace trace;
+  trace.Fault(1, 0x101000);
+  trace.File(TraceOp::kFilemapDelete, 1, 9, 0, 0).flags.context = TraceContext::kSoftirq;
+  trace.KernelFault(1, 0x500000, "", 0).flags.context = TraceContext::kNmi;
+  trace.FileFault(1, 7, 3);
+  TraceTranslator::Counts counts;
+  const Reader reader = Translate(trace, {}, SIZE_MAX, &counts);
+  EXPECT_EQ(reader.lines(), Lines({"2 delete i9[0] order 0", "1 file_fault i7[3]", "1 fault 101000 e6"}));
+  EXPECT_EQ(counts.dropped_faults, 1);
+}
+
+TEST(TraceTranslatorTest, KernelFaultWithPreemptionDisabledIsRefused) {
+  Trace trace;
+  trace.Fault(1, 0x101000);
+  trace.KernelFault(1, 0x102000, "", 0).flags.preempt_depth = 1;
+  trace.Fault(1, 0x103000).flags.preempt_depth = 1;  // what an old tracer adds
+  trace.KernelFault(1, 0x104000, "", 0).flags.preempt_depth = 1;
+  EXPECT_EQ(Told(trace), Lines({"1 fault 101000 e6", "1 fault 103000 e6", "1 fault 104000 e0"}));
+}
+
 // ---- system calls ----
 
 TEST(TraceTranslatorTest, UnmappingStandsAtTheEntry) {
@@ -488,7 +620,7 @@ TEST(TraceTranslatorTest, PopulateTellsTheFileOfItsMmap) {
   trace.FileFault(1, 7, 3);
   trace.MapPages(1, 7, 3, 4);
   trace.Return(1, Syscall::kMmap, 0x10000);
-  EXPECT_EQ(Told(trace), Lines({"1 fault 101000 e6", "1 mmap 10000+2000 prot 1 flags 8002 i7@3000"}));
+  EXPECT_EQ(Told(trace)[1], "1 mmap 10000+2000 prot 1 flags 8002 i7@3000");
 }
 
 TEST(TraceTranslatorTest, OtherCallsStandAtTheirReturn) {

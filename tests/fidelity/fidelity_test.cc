@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -92,6 +93,17 @@ class FidelityTest : public testing::TestWithParam<const char*> {
     return std::max(31.0 * static_cast<double>(kernel_["meta"]["cpus"]), largest / 100);
   }
 
+  // Appends "TRACE CGROUP KEY WORST" lines to the file that MEMCGD_FIDELITY_FIGURES names, if it does: what
+  // docs/fidelity.md is written from, and what two builds are compared by.
+  static void WriteFigures(const std::map<std::pair<std::string, std::string>, double>& worst) {
+    const char* path = std::getenv("MEMCGD_FIDELITY_FIGURES");
+    if (path == nullptr) return;
+    std::ofstream file(path, std::ios::app);
+    for (const auto& [series, off] : worst) {
+      file << GetParam() << ' ' << series.first << ' ' << series.second << ' ' << off << '\n';
+    }
+  }
+
   Json kernel_;
   double page_ = 4096;
   std::unique_ptr<core::Node> node_;
@@ -129,6 +141,7 @@ TEST_P(FidelityTest, AgreesWithTheKernelAtEveryQuietMoment) {
       }
     }
   }
+  WriteFigures(worst);
   for (const auto& [series, off] : worst) {
     const auto& [path, key] = series;
     bool judged = kExact.contains(key) || kClose.contains(key) || kLists.contains(key) ||
