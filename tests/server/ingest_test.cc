@@ -332,7 +332,7 @@ TEST_F(IngestTest, AnUnknownNodeIsNamed) {
   EXPECT_FALSE(feed.Open("s").has_value());
   const grpc::Status status = feed.End();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
-  EXPECT_EQ(status.error_message(), "node \"nowhere\" does not exist");
+  EXPECT_EQ(status.error_message(), "no node \"nowhere\"");
 }
 
 TEST_F(IngestTest, TheMetadataMustNameTheNode) {
