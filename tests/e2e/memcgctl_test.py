@@ -616,8 +616,8 @@ ask memcgctl replay --strict --stat
 ask memcgctl completion ''
 '''
         out = subprocess.run(['bash', '-c', script + ask], check=True, timeout=60, stdout=subprocess.PIPE, text=True)
-        self.assertEqual(out.stdout.splitlines(), ['node', 'create get list delete', 'table json', 'kernel',
-                                                   '--stat-at', 'bash zsh fish'])
+        self.assertEqual(out.stdout.splitlines(), ['node', 'create get list set-overcommit delete', 'table json', 'kernel',
+                                                   '--stat-at --stats', 'bash zsh fish'])
 
     def test_help_is_for_the_command(self):
         code, out, err = self.run_ctl('cgroup', 'stat', '--help')
