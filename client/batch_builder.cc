@@ -116,6 +116,17 @@ void BatchBuilder::AddRange(const EventPlace& place, WordKind kind, uint64_t add
   }
 }
 
+void BatchBuilder::AddMigration(const EventPlace& place, std::string_view path, uint32_t file, uint64_t index,
+                                uint64_t address) {
+  const uint32_t handle = PathHandle(path);
+  if (handle == 0) return;
+  memcgd::v1::MigrateFolio* migrate = AddSide(place)->mutable_migrate_folio();
+  migrate->set_path(handle);
+  migrate->set_file(file);
+  migrate->set_index(file != 0 ? index : 0);
+  migrate->set_address(file != 0 ? 0 : address);
+}
+
 SideEvent* BatchBuilder::AddSide(const EventPlace& place) {
   last_time_ns_ = place.time_ns;
   SideEvent* side = batch_.add_side();

@@ -71,6 +71,10 @@ class BatchBuilder {
   // Range events: kMmapAnon, kMunmap, kDontNeed; address and length are multiples of 4096.  What does not fit
   // becomes a Mmap, Munmap or Madvise.
   void AddRange(const EventPlace& place, WordKind kind, uint64_t address, uint64_t length);
+  // A folio goes to the cgroup `path`: of the file at `index` or, where `file` is 0, what the thread has
+  // mapped at `address`.  Nothing is added where no handle is left for the path.
+  void AddMigration(const EventPlace& place, std::string_view path, uint32_t file, uint64_t index,
+                    uint64_t address);
   // A side event at this place; the caller fills its oneof.  Valid until the next call.
   memcgd::v1::SideEvent* AddSide(const EventPlace& place);
 

@@ -8,10 +8,11 @@
 #include "absl/strings/str_cat.h"
 #include "client/memcgctl_completion.h"
 #include "client/memcgctl_exit.h"
-#include "client/memcgctl_version.h"
 
 namespace memcgd::client {
 namespace {
+
+constexpr std::string_view kVersion = MEMCGD_VERSION;  // the project's
 
 constexpr char kDescription[] =
     "Talks to memcgd: replays recorded traces into a modelled machine and reads what its cgroups hold, to "

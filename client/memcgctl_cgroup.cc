@@ -22,6 +22,7 @@ struct CgroupFlags {
   std::string format;              // empty: as -o says
   bool local = false;
   bool v1_names = false;
+  bool fast = false;
 };
 
 int PrintCgroup(Context* context, const v1::Cgroup& cgroup) {
@@ -84,6 +85,7 @@ std::string StatJson(const std::string& path, const v1::ReadCgroupResponse& read
     absl::StrAppend(&json, ", \"anon_and_file\": ", reading.root_usage().anon_and_file_bytes(),
                     ", \"total_less_free\": ", reading.root_usage().total_less_free_bytes());
   }
+  absl::StrAppend(&json, ", \"error_bound\": ", reading.error_bound());
   return absl::StrCat(json, ", \"stat\": ", ItemsJson(reading.stat()), "}\n");
 }
 
@@ -98,6 +100,9 @@ std::string StatTable(const v1::ReadCgroupResponse& reading) {
     line("anon + file:", reading.root_usage().anon_and_file_bytes());
     line("total - free:", reading.root_usage().total_less_free_bytes());
   }
+  if (reading.error_bound() != 0) {
+    absl::StrAppend(&text, "each line within: ", reading.error_bound(), " pages or counts\n");
+  }
   return absl::StrCat(text, "\n", ItemsTable(reading.stat(), /*bytes_too=*/true));
 }
 
@@ -107,7 +112,7 @@ std::string EventsJson(const std::string& path, const v1::ReadCgroupResponse& re
 
 absl::StatusOr<v1::ReadCgroupResponse> Read(NodeClient* client, const CgroupFlags& flags) {
   return client->ReadCgroup(flags.node, flags.path, flags.local,
-                            flags.v1_names ? v1::NAME_STYLE_V1 : v1::NAME_STYLE_V2);
+                            flags.v1_names ? v1::NAME_STYLE_V1 : v1::NAME_STYLE_V2, flags.fast);
 }
 
 int ReadStat(NodeClient* client, Context* context, const CgroupFlags& flags) {
@@ -148,9 +153,8 @@ void AddPlainCommand(CLI::App* cgroup, Context* context, const char* command, co
              [=](NodeClient* client) { return action(client, context, *flags); });
 }
 
-void AddReadCommand(CLI::App* cgroup, Context* context, const char* command, const char* help,
-                    Action action) {
-  auto flags = std::make_shared<CgroupFlags>();
+CLI::App* AddReadCommand(CLI::App* cgroup, Context* context, const char* command, const char* help,
+                         Action action, const std::shared_ptr<CgroupFlags>& flags) {
   CLI::App* app = AddCommand(cgroup, command, help, /*path_required=*/true, flags.get());
   app->add_flag("--local", flags->local, "Only the cgroup itself, without those below it");
   app->add_flag("--v1", flags->v1_names, "The names of cgroup v1; in memory.stat local and total_ ones");
@@ -158,6 +162,17 @@ void AddReadCommand(CLI::App* cgroup, Context* context, const char* command, con
       ->type_name("table|json|kernel")
       ->check(CLI::IsMember({"table", "json", "kernel"}).description(""));
   SetCommand(app, context, [=](NodeClient* client) { return action(client, context, *flags); });
+  return app;
+}
+
+void AddReadCommands(CLI::App* cgroup, Context* context) {
+  auto flags = std::make_shared<CgroupFlags>();
+  CLI::App* stat = AddReadCommand(cgroup, context, "stat",
+                                  "Print memory.stat, current and peak (exact, flushed)", ReadStat, flags);
+  stat->add_flag("--fast", flags->fast,
+                 "What the node's form of statistics serves without a flush, within the error bound told");
+  AddReadCommand(cgroup, context, "events", "Print memory.events (--local: memory.events.local)", ReadEvents,
+                 std::make_shared<CgroupFlags>());
 }
 
 void AddSetCommand(CLI::App* cgroup, Context* context) {
@@ -185,8 +200,7 @@ void AddCgroupCommands(CLI::App* app, Context* context) {
   AddPlainCommand(cgroup, context, "tree", "Draw the tree of cgroups", /*path_required=*/false, DrawTree);
   AddPlainCommand(cgroup, context, "get", "Print a cgroup's place and knobs", /*path_required=*/true,
                   GetCgroup);
-  AddReadCommand(cgroup, context, "stat", "Print memory.stat, current and peak (exact, flushed)", ReadStat);
-  AddReadCommand(cgroup, context, "events", "Print memory.events (--local: memory.events.local)", ReadEvents);
+  AddReadCommands(cgroup, context);
   AddPlainCommand(cgroup, context, "create", "Make a cgroup; its parent exists", /*path_required=*/true,
                   CreateCgroup);
   AddSetCommand(cgroup, context);

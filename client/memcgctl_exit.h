@@ -23,7 +23,7 @@ enum ExitCode : int {
 // The exit code that such an error of the server's side ends with.
 ExitCode ExitCodeOf(const absl::Status& status);
 
-// "NOT_FOUND: node "x" does not exist (memcgctl node list shows those that do)": code, message and, where
+// "NOT_FOUND: no node "x" (memcgctl node list shows those that do)": code, message and, where
 // there is something to do about it, what.
 std::string ErrorLine(const absl::Status& status);
 

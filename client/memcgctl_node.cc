@@ -1,4 +1,4 @@
-// memcgctl node create|get|list|delete.
+// memcgctl node create|get|list|set-overcommit|delete.
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,6 +36,19 @@ int ListNodes(NodeClient* client, Context* context) {
   return Finish(context, absl::StrCat("[", absl::StrJoin(*nodes, ",\n ", json), "]\n"));
 }
 
+struct OvercommitFlags {
+  std::string policy;
+  uint32_t ratio_percent = 0;
+  uint64_t kbytes = 0;
+};
+
+int SetOvercommit(NodeClient* client, Context* context, const std::string& name,
+                  const OvercommitFlags& flags) {
+  absl::StatusOr<v1::Node> node =
+      client->SetOvercommit(name, OvercommitPolicyOf(flags.policy), flags.ratio_percent, flags.kbytes);
+  return node.ok() ? PrintNode(context, *node) : FailWith(node.status());
+}
+
 int DeleteNode(NodeClient* client, const std::string& name) {
   const absl::Status status = client->DeleteNode(name);
   return status.ok() ? kExitOk : FailWith(status);
@@ -46,6 +59,21 @@ CLI::App* AddCommandWithName(CLI::App* node, const std::string& command, const s
   CLI::App* app = node->add_subcommand(command, help);
   app->add_option("name", *name, "The node's name")->required()->type_name("NAME");
   return app;
+}
+
+void AddSetOvercommitCommand(CLI::App* node, Context* context, const std::shared_ptr<std::string>& name) {
+  CLI::App* app =
+      AddCommandWithName(node, "set-overcommit", "Set vm.overcommit_memory of a node", name.get());
+  auto flags = std::make_shared<OvercommitFlags>();
+  AddChoice(app, "policy", &flags->policy, {"guess", "always", "never"}, "vm.overcommit_memory")->required();
+  app->add_option("--ratio", flags->ratio_percent,
+                  "vm.overcommit_ratio; kbytes become 0 [both stay as they are]")
+      ->type_name("PERCENT")
+      ->check(CLI::PositiveNumber.description(""));
+  app->add_option("--kbytes", flags->kbytes, "vm.overcommit_kbytes; the ratio becomes 0")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber.description(""));
+  SetCommand(app, context, [=](NodeClient* client) { return SetOvercommit(client, context, *name, *flags); });
 }
 
 }  // namespace
@@ -64,6 +92,8 @@ void AddNodeCommands(CLI::App* app, Context* context) {
 
   CLI::App* list = node->add_subcommand("list", "List the nodes of this server");
   SetCommand(list, context, [=](NodeClient* client) { return ListNodes(client, context); });
+
+  AddSetOvercommitCommand(node, context, name);
 
   CLI::App* remove = AddCommandWithName(node, "delete", "Remove a node and all that it holds", name.get());
   SetCommand(remove, context, [=](NodeClient* client) { return DeleteNode(client, *name); });

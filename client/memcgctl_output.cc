@@ -10,9 +10,11 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 
 namespace memcgd::client {
 namespace {
@@ -62,6 +64,33 @@ const char* OvercommitName(v1::OvercommitPolicy policy) {
     default:
       return "guess";
   }
+}
+
+// "CHARGE_ORDER_CHARGE_FIRST" → "charge_first".
+std::string FormName(const std::string& value, std::string_view prefix) {
+  return absl::AsciiStrToLower(value.substr(std::min(prefix.size(), value.size())));
+}
+
+// Names and values of a node's mechanisms, by the flags that choose them.
+std::vector<std::pair<const char*, std::string>> Forms(const v1::Mechanisms& forms) {
+  return {
+      {"charge_order", FormName(v1::ChargeOrder_Name(forms.charge_order()), "CHARGE_ORDER_")},
+      {"commit_batch", FormName(v1::CommitBatch_Name(forms.commit_batch()), "COMMIT_BATCH_")},
+      {"css_refs", FormName(v1::CssRefs_Name(forms.css_refs()), "CSS_REFS_")},
+      {"stats", FormName(v1::StatsForm_Name(forms.stats()), "STATS_FORM_")},
+      {"lru_lock", FormName(v1::LruLock_Name(forms.lru_lock()), "LRU_LOCK_")},
+  };
+}
+
+// Names and values of what the mechanisms counted, as the message has them.
+std::vector<std::pair<std::string, uint64_t>> Counters(const v1::MechanismCounters& counters) {
+  std::vector<std::pair<std::string, uint64_t>> list;
+  const auto* descriptor = v1::MechanismCounters::descriptor();
+  for (int i = 0; i < descriptor->field_count(); ++i) {
+    list.emplace_back(descriptor->field(i)->name(),
+                      counters.GetReflection()->GetUInt64(counters, descriptor->field(i)));
+  }
+  return list;
 }
 
 }  // namespace
@@ -214,7 +243,17 @@ std::string NodeJson(const v1::Node& node) {
   AppendNumber("commit_limit_bytes", node.commit_limit_bytes(), &json);
   AppendKey("state_hash", &json);
   json += absl::StrFormat("\"%016x\"", node.state_hash());
-  return json + "}";
+  AppendKey("mechanisms", &json);
+  json += '{';
+  for (const auto& [name, form] : Forms(spec.mechanisms())) {
+    AppendKey(name, &json);
+    json += JsonString(form);
+  }
+  json += '}';
+  AppendKey("mechanism_counters", &json);
+  json += '{';
+  for (const auto& [name, count] : Counters(node.mechanism_counters())) AppendNumber(name, count, &json);
+  return json + "}}";
 }
 
 std::string NodesTable(const std::vector<v1::Node>& nodes) {
@@ -241,6 +280,9 @@ std::string NodeTable(const v1::Node& node) {
   table.AddRow({"page size", bytes(spec.page_size())});
   table.AddRow({"zero page", spec.no_zero_page() ? "no" : "yes"});
   table.AddRow({"overcommit", OvercommitName(spec.overcommit())});
+  for (auto& [name, form] : Forms(spec.mechanisms())) {
+    table.AddRow({absl::StrReplaceAll(name, {{"_", " "}}), std::move(form)});
+  }
   table.AddRow({"resident", bytes(node.resident_pages() * spec.page_size())});
   table.AddRow({"committed_as", bytes(node.committed_as_bytes())});
   table.AddRow({"commit limit", bytes(node.commit_limit_bytes())});
@@ -251,6 +293,9 @@ std::string NodeTable(const v1::Node& node) {
   table.AddRow({"events", absl::StrCat(node.events())});
   table.AddRow({"incarnation", absl::StrFormat("%016x", node.incarnation())});
   table.AddRow({"state hash", absl::StrFormat("%016x", node.state_hash())});
+  for (const auto& [name, count] : Counters(node.mechanism_counters())) {
+    table.AddRow({absl::StrReplaceAll(name, {{"_", " "}}), absl::StrCat(count)});
+  }
   return table.Text();
 }
 

@@ -1,10 +1,12 @@
-// The flags that say what a node is, shared by `node create` and `replay`.
+// The flags that say what a node is, shared by `node create` and `replay`, and the names of its policies and
+// forms.
 #ifndef MEMCGD_CLIENT_MEMCGCTL_SPEC_H_
 #define MEMCGD_CLIENT_MEMCGCTL_SPEC_H_
 
 #include <CLI/App.hpp>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "memcgd/v1/node.pb.h"
@@ -14,6 +16,12 @@ namespace memcgd::client {
 // Where nothing tells how many CPUs there are.  More than a trace has cost little memory and change no exact
 // total; fewer would fold CPUs together.
 inline constexpr uint32_t kDefaultCpus = 64;
+
+// `guess`, `always`, `never`; anything else is taken for guess.
+memcgd::v1::OvercommitPolicy OvercommitPolicyOf(std::string_view name);
+// The option's value is one of `names`, which --help and completion show as "a|b".
+CLI::Option* AddChoice(CLI::App* app, const std::string& flag, std::string* value,
+                       const std::vector<std::string>& names, const std::string& help);
 
 struct SpecFlags {
   void AddTo(CLI::App* app);
@@ -28,6 +36,8 @@ struct SpecFlags {
   uint64_t page_size = 0;
   std::string overcommit = "guess";
   bool no_zero_page = false;
+  // Forms of the mechanisms; empty: the default.
+  std::string charge_order, commit_batch, css_refs, stats, lru_lock;
   std::vector<const CLI::Option*> options;
 };
 

@@ -152,6 +152,19 @@ absl::StatusOr<std::vector<v1::Node>> NodeClient::ListNodes() {
   return nodes;
 }
 
+absl::StatusOr<v1::Node> NodeClient::SetOvercommit(const std::string& name, v1::OvercommitPolicy policy,
+                                                   uint32_t ratio_percent, uint64_t kbytes) {
+  v1::SetOvercommitRequest request;
+  request.set_name(name);
+  request.set_policy(policy);
+  request.set_ratio_percent(ratio_percent);
+  request.set_kbytes(kbytes);
+  v1::SetOvercommitResponse response;
+  absl::Status status = Call(nodes_.get(), &v1::NodeService::Stub::SetOvercommit, name, request, &response);
+  if (!status.ok()) return status;
+  return std::move(*response.mutable_node());
+}
+
 absl::Status NodeClient::DeleteNode(const std::string& name) {
   v1::DeleteNodeRequest request;
   request.set_name(name);
@@ -220,12 +233,13 @@ absl::Status NodeClient::DeleteCgroup(const std::string& node, const std::string
 
 absl::StatusOr<v1::ReadCgroupResponse> NodeClient::ReadCgroup(const std::string& node,
                                                               const std::string& path, bool local,
-                                                              v1::NameStyle names) {
+                                                              v1::NameStyle names, bool fast) {
   v1::ReadCgroupRequest request;
   request.set_node(node);
   request.set_path(path);
   request.set_local(local);
   request.set_names(names);
+  request.set_fast(fast);
   v1::ReadCgroupResponse response;
   absl::Status status = Call(cgroups_.get(), &v1::CgroupService::Stub::ReadCgroup, node, request, &response);
   if (!status.ok()) return status;

@@ -52,6 +52,9 @@ class NodeClient {
   absl::StatusOr<memcgd::v1::Node> GetNode(const std::string& name);
   // All nodes of the server, in order of name, whatever the number of pages.
   absl::StatusOr<std::vector<memcgd::v1::Node>> ListNodes();
+  // `ratio_percent` and `kbytes`: at most one of them is not 0; both 0 leave them as they are.
+  absl::StatusOr<memcgd::v1::Node> SetOvercommit(const std::string& name, memcgd::v1::OvercommitPolicy policy,
+                                                 uint32_t ratio_percent, uint64_t kbytes);
   absl::Status DeleteNode(const std::string& name);
 
   absl::StatusOr<memcgd::v1::Cgroup> CreateCgroup(const std::string& node, const std::string& path);
@@ -62,8 +65,10 @@ class NodeClient {
   absl::StatusOr<memcgd::v1::Cgroup> SetKnobs(const std::string& node, const std::string& path,
                                               const std::map<std::string, std::string>& knobs);
   absl::Status DeleteCgroup(const std::string& node, const std::string& path);
+  // fast: within the answer's error_bound; else exact.
   absl::StatusOr<memcgd::v1::ReadCgroupResponse> ReadCgroup(const std::string& node, const std::string& path,
-                                                            bool local, memcgd::v1::NameStyle names);
+                                                            bool local, memcgd::v1::NameStyle names,
+                                                            bool fast);
 
   const Server& server() const { return server_; }
 

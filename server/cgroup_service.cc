@@ -10,6 +10,7 @@
 #include "server/limits.h"
 #include "server/node_metadata.h"
 #include "server/page_token.h"
+#include "server/path_text.h"
 #include "server/text.h"
 #include "server/unary.h"
 #include "server/wire.h"
@@ -17,9 +18,9 @@
 namespace memcgd::server {
 namespace {
 
-// The field that names the cgroup: `path`, and `below` for a list, where empty means all.
+// What names the cgroup: `path`, and `below` for a list, where empty means all.
 template <typename Request>
-std::string PathOf(const Request& request) {
+std::string PathTextOf(const Request& request) {
   if constexpr (requires { request.path(); }) {
     return request.path();
   } else {
@@ -80,8 +81,9 @@ grpc::ServerUnaryReactor* CgroupService::Run(grpc::CallbackServerContext* contex
         if (!status.ok()) return status;
         const auto node = registry_.Find(request->node());
         if (!node.ok()) return node.status();
-        const std::string path = PathOf(*request);
-        const Subject subject = {.type = "cgroup", .name = path, .field = PathField<Request>()};
+        const std::string text = PathTextOf(*request);
+        const Subject subject = {.type = "cgroup", .name = text, .field = PathField<Request>()};
+        const std::string path = PathFromText(text);
         status = core::CheckCgroupPath(path);
         if (!status.ok()) return About(std::move(status), subject);
         status = handler(node->get(), path);
@@ -124,7 +126,7 @@ grpc::ServerUnaryReactor* CgroupService::SetKnobs(grpc::CallbackServerContext* c
     const std::map<std::string, std::string> knobs(request->knobs().begin(), request->knobs().end());
     absl::Status status = node->core()->SetKnobs(path, knobs);
     if (absl::IsInvalidArgument(status)) {
-      return About(std::move(status), {.type = "cgroup", .name = path, .field = "knobs"});
+      return About(std::move(status), {.type = "cgroup", .name = request->path(), .field = "knobs"});
     }
     return status.ok() ? Describe(node, path, response->mutable_cgroup()) : status;
   });
@@ -143,7 +145,7 @@ grpc::ServerUnaryReactor* CgroupService::ReadCgroup(grpc::CallbackServerContext*
   return Run(context, request, [request, response](ServedNode* node, const std::string& path) {
     const absl::StatusOr<bool> v1_names = WantsV1Names(request->names());
     if (!v1_names.ok()) return v1_names.status();
-    const auto reading = node->core()->ReadCgroup(path, request->local(), *v1_names);
+    const auto reading = node->core()->ReadCgroup(path, request->local(), *v1_names, request->fast());
     if (reading.ok()) FillReading(*reading, response);
     return reading.status();
   });

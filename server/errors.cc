@@ -68,12 +68,11 @@ absl::Status About(absl::Status status, const Subject& subject) {
 }
 
 absl::Status NotFound(const Subject& subject) {
-  return About(absl::NotFoundError(Cat(subject.type, " ", Quoted(subject.name), " does not exist")), subject);
+  return About(absl::NotFoundError(Cat("no ", subject.type, " ", Quoted(subject.name))), subject);
 }
 
 absl::Status AlreadyExists(const Subject& subject) {
-  return About(absl::AlreadyExistsError(Cat(subject.type, " ", Quoted(subject.name), " exists already")),
-               subject);
+  return About(absl::AlreadyExistsError(Cat(subject.type, " ", Quoted(subject.name), " exists")), subject);
 }
 
 absl::Status BadField(std::string_view field, std::string_view description) {

@@ -29,7 +29,7 @@ struct Subject {
 // NOT_FOUND and ALREADY_EXISTS, PreconditionFailure for FAILED_PRECONDITION.
 absl::Status About(absl::Status status, const Subject& subject);
 
-// `type "name" does not exist`, `type "name" exists already`, with their ResourceInfo.
+// `no type "name"`, `type "name" exists`, in the core's words, with their ResourceInfo.
 absl::Status NotFound(const Subject& subject);
 absl::Status AlreadyExists(const Subject& subject);
 // INVALID_ARGUMENT with a BadRequest about that field.

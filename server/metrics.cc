@@ -44,9 +44,11 @@ constexpr std::array<std::string_view, kWideKindNames> kWideNames = {"define_pat
                                                                      "baseline_process",
                                                                      "baseline_area",
                                                                      "baseline_present",
-                                                                     "baseline_cached"};
+                                                                     "baseline_cached",
+                                                                     "migrate_folio"};
 static_assert(std::is_same_v<std::variant_alternative_t<18, core::WideBody>, core::wide::FileRange> &&
-              std::is_same_v<std::variant_alternative_t<30, core::WideBody>, core::wide::BaselineCached>);
+              std::is_same_v<std::variant_alternative_t<30, core::WideBody>, core::wide::BaselineCached> &&
+              std::is_same_v<std::variant_alternative_t<31, core::WideBody>, core::wide::MigrateFolio>);
 
 constexpr std::array<std::string_view, core::kOutcomes> kOutcomeNames = {
     "unspecified", "ok",        "no_area",        "unknown_thread", "unseen_page", "enomem",

@@ -45,7 +45,7 @@ class Reader final : public prometheus::Collectable {
   Reader(const ServerMetrics* metrics, NodeRegistry* registry) : metrics_(*metrics), registry_(*registry) {}
 
   std::vector<MetricFamily> Collect() const override {
-    return {
+    std::vector<MetricFamily> families = {
         Events(),
         Outcomes(),
         Batches(),
@@ -53,6 +53,8 @@ class Reader final : public prometheus::Collectable {
         Gauge("memcgd_nodes", "Nodes of this server.", static_cast<double>(registry_.size())),
         Durations(),
         BuildInfo()};
+    AddMechanisms(&families);
+    return families;
   }
 
  private:
@@ -106,6 +108,21 @@ class Reader final : public prometheus::Collectable {
             "Time to check and apply a batch, waiting for its node included.",
             MetricType::Histogram,
             {std::move(metric)}};
+  }
+
+  void AddMechanisms(std::vector<MetricFamily>* families) const {
+    const core::MechanismCounters totals = registry_.MechanismTotals();
+    const auto add = [families](const char* name, std::string_view help, uint64_t count) {
+      ClientMetric metric;
+      metric.counter.value = static_cast<double>(count);
+      families->push_back({Cat("memcgd_mechanism_", name, "_total"),
+                           Cat("Of all nodes: ", help, "."),
+                           MetricType::Counter,
+                           {std::move(metric)}});
+    };
+#define MEMCGD_ADD_COUNTER(field, help) add(#field, help, totals.field);
+    MEMCGD_MECHANISM_COUNTERS(MEMCGD_ADD_COUNTER)
+#undef MEMCGD_ADD_COUNTER
   }
 
   static MetricFamily BuildInfo() {

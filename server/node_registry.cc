@@ -158,6 +158,7 @@ void ServedNode::Retire() {
                                             {.type = "node", .name = name_, .field = "open.node"}),
                                       "NODE_DELETED", {{"node", name_}});
   for (ServedStream* stream : streams) stream->Retire(why);
+  for (ServedStream* stream : streams) stream->AwaitBatch();
 }
 
 absl::StatusOr<std::shared_ptr<ServedNode>> NodeRegistry::Create(std::string_view name,
@@ -210,9 +211,27 @@ absl::Status NodeRegistry::Delete(std::string_view name) {
     if (at == nodes_.end()) return NotFound({.type = "node", .name = name, .field = "name"});
     node = std::move(at->second);
     nodes_.erase(at);
+    leaving_.push_back(node);
   }
-  node->Retire();  // freed with its last user: calls that end, or here
+  node->Retire();
+  const core::MechanismCounters counters = node->core()->Info().counters;
+  Locked lock(mutex_);
+  left_ += counters;
+  std::erase(leaving_, node);  // freed with its last user: calls that end, or here
   return absl::OkStatus();
+}
+
+core::MechanismCounters NodeRegistry::MechanismTotals() {
+  std::vector<std::shared_ptr<ServedNode>> nodes;
+  core::MechanismCounters totals;
+  {
+    Locked lock(mutex_);
+    totals = left_;
+    nodes = leaving_;
+    for (const auto& [name, node] : nodes_) nodes.push_back(node);
+  }
+  for (const std::shared_ptr<ServedNode>& node : nodes) totals += node->core()->Info().counters;
+  return totals;
 }
 
 size_t NodeRegistry::size() {

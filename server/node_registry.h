@@ -67,6 +67,8 @@ class ServedStream {
 
   // The node was deleted: ends the call and refuses new ones.
   void Retire(const absl::Status& why) ABSL_LOCKS_EXCLUDED(owner_mutex_);
+  // Returns once the batch under way is applied.  After Retire() there is no other.
+  void AwaitBatch() ABSL_LOCKS_EXCLUDED(apply_mutex_) { core::Locked lock(apply_mutex_); }
 
  private:
   struct Remembered {
@@ -110,7 +112,8 @@ class ServedNode {
   // FAILED_PRECONDITION where `known_incarnation` is neither 0 nor the node's.
   absl::StatusOr<ServedStream*> OpenStream(std::string_view id, uint64_t known_incarnation)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Ends the streams' calls with NOT_FOUND and refuses new ones.
+  // Ends the streams' calls with NOT_FOUND, refuses new ones, and waits for the batches under way: nothing is
+  // applied any more.
   void Retire() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -134,10 +137,17 @@ class NodeRegistry {
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Delete(std::string_view name) ABSL_LOCKS_EXCLUDED(mutex_);
   size_t size() ABSL_LOCKS_EXCLUDED(mutex_);
+  // What the mechanisms of all nodes did that this server ever had; never goes back.  Waits for each node's
+  // cut.
+  core::MechanismCounters MechanismTotals() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   core::Mutex mutex_;
   std::map<std::string, std::shared_ptr<ServedNode>, std::less<>> nodes_ ABSL_GUARDED_BY(mutex_);
+  // Deleted nodes: those whose last batches are awaited, and what the others counted.  Each node is in one of
+  // the three at any time.
+  std::vector<std::shared_ptr<ServedNode>> leaving_ ABSL_GUARDED_BY(mutex_);
+  core::MechanismCounters left_ ABSL_GUARDED_BY(mutex_);
 };
 
 // 1 … 253 bytes of letters, digits, '.', '-' and '_', not only dots: a name may become a directory's.

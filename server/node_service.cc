@@ -76,6 +76,22 @@ absl::Status NodeService::List(const v1::ListNodesRequest& request, v1::ListNode
   return absl::OkStatus();
 }
 
+grpc::ServerUnaryReactor* NodeService::SetOvercommit(grpc::CallbackServerContext* context,
+                                                     const v1::SetOvercommitRequest* request,
+                                                     v1::SetOvercommitResponse* response) {
+  return RunUnary(context, workers_, [this, metadata = NodeMetadata(*context), request, response] {
+    const absl::Status status = CheckNodeMetadata(metadata, request->name());
+    if (!status.ok()) return status;
+    const auto set = ToCore(*request);
+    if (!set.ok()) return set.status();
+    const auto node = registry_.Find(request->name());
+    if (!node.ok()) return node.status();
+    (*node)->core()->SetOvercommit(*set);
+    DescribeWithHash(node->get(), response->mutable_node());
+    return absl::OkStatus();
+  });
+}
+
 grpc::ServerUnaryReactor* NodeService::DeleteNode(grpc::CallbackServerContext* context,
                                                   const v1::DeleteNodeRequest* request,
                                                   v1::DeleteNodeResponse*) {

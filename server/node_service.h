@@ -27,6 +27,9 @@ class NodeService final : public v1::NodeService::CallbackService {
   grpc::ServerUnaryReactor* ListNodes(grpc::CallbackServerContext* context,
                                       const v1::ListNodesRequest* request,
                                       v1::ListNodesResponse* response) override;
+  grpc::ServerUnaryReactor* SetOvercommit(grpc::CallbackServerContext* context,
+                                          const v1::SetOvercommitRequest* request,
+                                          v1::SetOvercommitResponse* response) override;
   grpc::ServerUnaryReactor* DeleteNode(grpc::CallbackServerContext* context,
                                        const v1::DeleteNodeRequest* request,
                                        v1::DeleteNodeResponse* response) override;

@@ -58,7 +58,7 @@ void StreamCall::GoAway(const absl::Status& why) {
     } else if (!end_.has_value()) {
       auto message = std::make_unique<v1::StreamResponse>();
       message->mutable_go_away()->set_reason(std::string(why.message()));
-      unsent_.push_back({nullptr, Serialized(*message)});
+      AddAnswerLocked({nullptr, Serialized(*message)});
     }
   }
   Pump();
@@ -83,6 +83,30 @@ void StreamCall::End(const absl::Status& status) {
 void StreamCall::EndLocked(const absl::Status& status) {
   if (!end_.has_value()) end_ = status;
   received_.clear();
+  received_bytes_ = 0;
+}
+
+void StreamCall::AddAnswerLocked(Answer answer) {
+  unsent_bytes_ += answer.size();
+  unsent_.push_back(std::move(answer));
+}
+
+StreamCall::Answer StreamCall::TakeAnswerLocked() {
+  Answer answer = std::move(unsent_.front());
+  unsent_.pop_front();
+  unsent_bytes_ -= answer.size();
+  acknowledging_ = answer.batches;
+  return answer;
+}
+
+void StreamCall::DropAnswersLocked() {
+  unsent_.clear();
+  unsent_bytes_ = 0;
+}
+
+bool StreamCall::ClientReadsLocked() const {
+  return unsent_.size() < kMaxUnsentAnswers && unsent_bytes_ < kMaxUnsentBytes &&
+         unacknowledged_ < kWindowBatches;
 }
 
 void StreamCall::OnReadDone(bool ok) {
@@ -95,6 +119,7 @@ void StreamCall::OnReadDone(bool ok) {
     }
   }
   if (request == nullptr) request = std::make_unique<v1::StreamRequest>();
+  const size_t bytes = ok ? read_buffer_.Length() : 0;
   const bool parsed = ok && Parse(request.get());
   {
     Locked lock(mutex_);
@@ -102,7 +127,8 @@ void StreamCall::OnReadDone(bool ok) {
     if (read_end_.has_value() || end_.has_value()) {
       // Came too late; the client sends it again when it resumes.
     } else if (parsed) {
-      received_.push_back(std::move(request));
+      received_.push_back({std::move(request), bytes});
+      received_bytes_ += bytes;
     } else if (ok) {
       read_end_ = Refused("the message is no StreamRequest");
     } else {
@@ -130,8 +156,9 @@ void StreamCall::OnWriteDone(bool ok) {
   {
     Locked lock(mutex_);
     writing_ = false;
+    unacknowledged_ -= std::exchange(acknowledging_, 0);
     if (!ok) {
-      unsent_.clear();
+      DropAnswersLocked();
       EndLocked(absl::CancelledError("the connection is gone"));
     }
   }
@@ -141,7 +168,7 @@ void StreamCall::OnWriteDone(bool ok) {
 void StreamCall::OnCancel() {
   {
     Locked lock(mutex_);
-    unsent_.clear();
+    DropAnswersLocked();
     EndLocked(absl::CancelledError("the call was cancelled"));
   }
   Pump();
@@ -172,8 +199,7 @@ void StreamCall::Pump() {
     Answer answer;
     bool more_follow = false;
     if (step == Step::kWrite) {
-      answer = std::move(unsent_.front());
-      unsent_.pop_front();
+      answer = TakeAnswerLocked();
       more_follow = !unsent_.empty();
     }
     const absl::Status end = end_.value_or(absl::OkStatus());
@@ -202,11 +228,12 @@ StreamCall::Step StreamCall::NextStepLocked() {
     finished_ = !writing_ && !working_;
     return finished_ ? Step::kFinish : Step::kNothing;
   }
-  if (!working_ && !received_.empty() && unsent_.size() < kMaxUnsentAnswers) {
+  if (!working_ && !received_.empty() && ClientReadsLocked()) {
     working_ = true;
     return Step::kWork;
   }
-  if (!reading_ && !read_end_.has_value() && received_.size() < kMaxReadAhead) {
+  if (!reading_ && !read_end_.has_value() && received_.size() < kMaxReadAhead &&
+      received_bytes_ < kMaxReadAheadBytes) {
     reading_ = true;
     return Step::kRead;
   }
@@ -224,13 +251,15 @@ void StreamCall::Write(const Answer& answer, bool more_follow) {
 
 void StreamCall::Work() {
   for (int turn = 0; turn < kBatchesPerTurn; ++turn) {
-    std::unique_ptr<v1::StreamRequest> request = TakeReceived();
-    if (request == nullptr) break;
-    const absl::Status status = Handle(*request);
+    Received next = TakeReceived();
+    if (next.request == nullptr) break;
+    const absl::Status status = Handle(*next.request);
     {
       Locked lock(mutex_);
       if (!status.ok()) EndLocked(status);
-      if (spare_.size() < kMaxReadAhead) spare_.push_back(std::move(request));
+      if (spare_.size() < kMaxReadAhead && next.bytes <= kMaxSpareBytes) {
+        spare_.push_back(std::move(next.request));
+      }
     }
     Pump();
   }
@@ -241,12 +270,13 @@ void StreamCall::Work() {
   Pump();  // takes another turn, behind the other calls, where there is more to do
 }
 
-std::unique_ptr<v1::StreamRequest> StreamCall::TakeReceived() {
+StreamCall::Received StreamCall::TakeReceived() {
   Locked lock(mutex_);
-  if (end_.has_value() || received_.empty() || unsent_.size() >= kMaxUnsentAnswers) return nullptr;
-  std::unique_ptr<v1::StreamRequest> request = std::move(received_.front());
+  if (end_.has_value() || received_.empty() || !ClientReadsLocked()) return {};
+  Received next = std::move(received_.front());
   received_.pop_front();
-  return request;
+  received_bytes_ -= next.bytes;
+  return next;
 }
 
 absl::Status StreamCall::Handle(const v1::StreamRequest& request) {
@@ -286,7 +316,7 @@ absl::Status StreamCall::HandleOpen(const v1::Open& open) {
   opened->set_window_batches(kWindowBatches);
   Locked lock(mutex_);
   opened_ = true;
-  unsent_.push_back({nullptr, Serialized(response)});
+  AddAnswerLocked({nullptr, Serialized(response)});
   return absl::OkStatus();
 }
 
@@ -323,10 +353,12 @@ absl::Status StreamCall::HandleBatch(const v1::Batch& batch) {
 // States first: who sees the Ack of a batch has seen all that it gave.
 void StreamCall::Acknowledge(uint64_t sequence, const std::vector<StateBytes>& states, bool applied) {
   Locked lock(mutex_);
-  for (const StateBytes& state : states) unsent_.push_back({nullptr, state});
+  for (const StateBytes& state : states) AddAnswerLocked({nullptr, state});
   if (unsent_.empty() || unsent_.back().message == nullptr) {
-    unsent_.push_back({std::make_unique<v1::StreamResponse>(), nullptr});
+    AddAnswerLocked({std::make_unique<v1::StreamResponse>(), nullptr});
   }
+  ++unacknowledged_;
+  ++unsent_.back().batches;
   v1::Ack* ack = unsent_.back().message->mutable_ack();
   if (applied) {
     AddToAck(sequence, work_.result, ack);

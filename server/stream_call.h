@@ -15,6 +15,9 @@
 //  1. At most one read and one write are under way.  Nothing is started after Finish().
 //  2. Finish() waits for the worker and the write, never for the read.
 //  3. What was applied is acknowledged before Finish(), unless the connection is gone.
+//  4. A call holds at most kMaxReadAhead requests and one that is being read, one that is being applied, and
+//  what
+//     limits.h lets wait for the client and the States of one batch more.
 #ifndef MEMCGD_SERVER_STREAM_CALL_H_
 #define MEMCGD_SERVER_STREAM_CALL_H_
 
@@ -74,18 +77,31 @@ class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   struct Answer {
     std::unique_ptr<v1::StreamResponse> message;
     StateBytes bytes;
+    uint32_t batches = 0;  // that an Ack is about
+
+    size_t size() const { return bytes == nullptr ? 0 : bytes->size(); }
+  };
+  // What the client sent.
+  struct Received {
+    std::unique_ptr<v1::StreamRequest> request;
+    size_t bytes = 0;
   };
   enum class Step { kNothing, kFinish, kWrite, kWork, kRead };
 
   // Starts whatever can be started.
   void Pump() ABSL_LOCKS_EXCLUDED(mutex_);
   Step NextStepLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The client takes the answers that it is given.
+  bool ClientReadsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddAnswerLocked(Answer answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Answer TakeAnswerLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropAnswersLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Write(const Answer& answer, bool more_follow);
   bool Parse(v1::StreamRequest* request);
 
   // On a worker.
   void Work() ABSL_LOCKS_EXCLUDED(mutex_);
-  std::unique_ptr<v1::StreamRequest> TakeReceived() ABSL_LOCKS_EXCLUDED(mutex_);
+  Received TakeReceived() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Handle(const v1::StreamRequest& request) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status HandleOpen(const v1::Open& open) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status HandleBatch(const v1::Batch& batch) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -111,10 +127,15 @@ class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   BatchWork work_;
 
   core::Mutex mutex_;
-  std::deque<std::unique_ptr<v1::StreamRequest>> received_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Received> received_ ABSL_GUARDED_BY(mutex_);
+  size_t received_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<std::unique_ptr<v1::StreamRequest>> spare_
       ABSL_GUARDED_BY(mutex_);  // their memory is used again
   std::deque<Answer> unsent_ ABSL_GUARDED_BY(mutex_);
+  size_t unsent_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // Acks count for nothing: they are folded
+  // Batches whose Ack was not written yet; those of the write under way.
+  uint64_t unacknowledged_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint32_t acknowledging_ ABSL_GUARDED_BY(mutex_) = 0;
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool working_ ABSL_GUARDED_BY(mutex_) = false;

@@ -1,12 +1,8 @@
-// The version that --version, memcgd_build_info and the log show.
+// The version that --version, memcgd_build_info and the log show: the project's, as CMakeLists.txt has it.
 #ifndef MEMCGD_SERVER_VERSION_H_
 #define MEMCGD_SERVER_VERSION_H_
 
 #include <string_view>
-
-#ifndef MEMCGD_VERSION
-#define MEMCGD_VERSION "0.1.0"
-#endif
 
 namespace memcgd::server {
 

@@ -9,6 +9,7 @@
 #include "server/content_hash.h"
 #include "server/errors.h"
 #include "server/limits.h"
+#include "server/path_text.h"
 #include "server/text.h"
 
 namespace memcgd::server {
@@ -47,6 +48,43 @@ v1::OvercommitPolicy ToWire(core::OvercommitPolicy policy) {
   return v1::OVERCOMMIT_POLICY_UNSPECIFIED;
 }
 
+// Forms of the mechanisms: the wire's numbers are the core's plus one, and 0 is the default.
+static_assert(v1::CHARGE_ORDER_UPTODATE_FIRST == static_cast<int>(core::ChargeOrder::kUptodateFirst) + 1 &&
+              v1::COMMIT_BATCH_SMALL == static_cast<int>(core::CommitBatch::kSmall) + 1 &&
+              v1::CSS_REFS_PER_PAGE == static_cast<int>(core::CssRefs::kPerPage) + 1 &&
+              v1::STATS_FORM_RSTAT == static_cast<int>(core::StatsForm::kRstat) + 1 &&
+              v1::LRU_LOCK_PER_NODE == static_cast<int>(core::LruLock::kPerNode) + 1);
+
+// `forms` is the number of values that the wire's enum has, the unspecified one included.
+template <typename Form>
+absl::Status SetForm(std::string_view field, int wire, int forms, Form* form) {
+  if (wire < 0 || wire >= forms) {
+    return BadField(Cat("spec.mechanisms.", field), Cat("form ", wire, " is unknown"));
+  }
+  if (wire != 0) *form = static_cast<Form>(wire - 1);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<core::Mechanisms> ToCore(const v1::Mechanisms& from) {
+  core::Mechanisms to;
+  absl::Status status =
+      SetForm("charge_order", from.charge_order(), v1::ChargeOrder_ARRAYSIZE, &to.charge_order);
+  status.Update(SetForm("commit_batch", from.commit_batch(), v1::CommitBatch_ARRAYSIZE, &to.commit_batch));
+  status.Update(SetForm("css_refs", from.css_refs(), v1::CssRefs_ARRAYSIZE, &to.css_refs));
+  status.Update(SetForm("stats", from.stats(), v1::StatsForm_ARRAYSIZE, &to.stats));
+  status.Update(SetForm("lru_lock", from.lru_lock(), v1::LruLock_ARRAYSIZE, &to.lru_lock));
+  if (!status.ok()) return status;
+  return to;
+}
+
+void FillMechanisms(const core::Mechanisms& from, v1::Mechanisms* to) {
+  to->set_charge_order(static_cast<v1::ChargeOrder>(static_cast<int>(from.charge_order) + 1));
+  to->set_commit_batch(static_cast<v1::CommitBatch>(static_cast<int>(from.commit_batch) + 1));
+  to->set_css_refs(static_cast<v1::CssRefs>(static_cast<int>(from.css_refs) + 1));
+  to->set_stats(static_cast<v1::StatsForm>(static_cast<int>(from.stats) + 1));
+  to->set_lru_lock(static_cast<v1::LruLock>(static_cast<int>(from.lru_lock) + 1));
+}
+
 absl::StatusOr<core::EventKind> ToCore(v1::FileRange::Op op) {
   switch (op) {
     case v1::FileRange::OP_ADD:
@@ -63,6 +101,8 @@ absl::StatusOr<core::EventKind> ToCore(v1::FileRange::Op op) {
       return core::EventKind::kFileWrite;
     case v1::FileRange::OP_DIRTY:
       return core::EventKind::kFileDirty;
+    case v1::FileRange::OP_READAHEAD:
+      return core::EventKind::kReadahead;
     default:
       return absl::InvalidArgumentError(Cat("file range operation ", static_cast<int>(op), " is unknown"));
   }
@@ -184,6 +224,11 @@ bool ConvertCgroupOrBaseline(const v1::SideEvent& from, core::WideBody* to) {
     case v1::SideEvent::kSetKnob:
       *to = wide::SetKnob{from.set_knob().path(), from.set_knob().knob(), from.set_knob().value()};
       return true;
+    case v1::SideEvent::kMigrateFolio: {
+      const v1::MigrateFolio& migrate = from.migrate_folio();
+      *to = wide::MigrateFolio{migrate.path(), migrate.file(), migrate.index(), migrate.address()};
+      return true;
+    }
     case v1::SideEvent::kBaselineProcess: {
       const v1::BaselineProcess& process = from.baseline_process();
       *to = wide::BaselineProcess{process.tgid(), process.cgroup(), process.name()};
@@ -346,7 +391,7 @@ void AddToAck(uint64_t sequence, const core::BatchResult& result, v1::Ack* ack) 
     to->set_sequence(sequence);
     to->set_position(from.position);
     to->set_outcome(static_cast<v1::Outcome>(from.outcome));
-    to->set_detail(from.detail);
+    to->set_detail(PathToText(from.detail));  // may name a path
   }
 }
 
@@ -357,7 +402,7 @@ void FillState(const core::MarkState& from, v1::State* to) {
   to->mutable_cgroups()->Reserve(static_cast<int>(from.cgroups.size()));
   for (const core::CgroupState& cgroup : from.cgroups) {
     v1::CgroupState* state = to->add_cgroups();
-    state->set_path(cgroup.path);
+    state->set_path(PathToText(cgroup.path));
     state->mutable_stat()->Add(cgroup.stat.begin(), cgroup.stat.end());
   }
 }
@@ -365,6 +410,8 @@ void FillState(const core::MarkState& from, v1::State* to) {
 absl::StatusOr<core::NodeConfig> ToCore(const v1::NodeSpec& spec) {
   const absl::StatusOr<core::OvercommitPolicy> policy = ToCore(spec.overcommit());
   if (!policy.ok()) return BadField("spec.overcommit", std::string(policy.status().message()));
+  const absl::StatusOr<core::Mechanisms> mechanisms = ToCore(spec.mechanisms());
+  if (!mechanisms.ok()) return mechanisms.status();
   core::NodeConfig config;
   if (spec.cpus() != 0) config.cpus = spec.cpus();
   if (spec.memory_bytes() != 0) config.memory_bytes = spec.memory_bytes();
@@ -374,7 +421,18 @@ absl::StatusOr<core::NodeConfig> ToCore(const v1::NodeSpec& spec) {
   config.overcommit = *policy;
   if (spec.overcommit_ratio() != 0) config.overcommit_ratio = spec.overcommit_ratio();
   config.overcommit_kbytes = spec.overcommit_kbytes();
+  config.mechanisms = *mechanisms;
   return config;
+}
+
+absl::StatusOr<core::wide::SetOvercommit> ToCore(const v1::SetOvercommitRequest& request) {
+  const absl::StatusOr<core::OvercommitPolicy> policy = ToCore(request.policy());
+  if (!policy.ok()) return BadField("policy", std::string(policy.status().message()));
+  if (request.ratio_percent() != 0 && request.kbytes() != 0) {
+    return BadField("kbytes", Cat("ratio_percent ", request.ratio_percent(), " and kbytes ", request.kbytes(),
+                                  " are both set; setting one sets the other to 0"));
+  }
+  return wide::SetOvercommit{*policy, request.ratio_percent(), request.kbytes()};
 }
 
 void FillNode(const core::NodeInfo& from, v1::Node* to) {
@@ -387,6 +445,7 @@ void FillNode(const core::NodeInfo& from, v1::Node* to) {
   spec->set_overcommit(ToWire(from.config.overcommit));
   spec->set_overcommit_ratio(from.config.overcommit_ratio);
   spec->set_overcommit_kbytes(from.config.overcommit_kbytes);
+  FillMechanisms(from.config.mechanisms, spec->mutable_mechanisms());
   to->set_streams(from.streams);
   to->set_events(from.events);
   to->set_cgroups(from.cgroups);
@@ -395,10 +454,14 @@ void FillNode(const core::NodeInfo& from, v1::Node* to) {
   to->set_resident_pages(from.resident_pages);
   to->set_committed_as_bytes(from.committed_as_bytes);
   to->set_commit_limit_bytes(from.commit_limit_bytes);
+  v1::MechanismCounters* counters = to->mutable_mechanism_counters();
+#define MEMCGD_SET_COUNTER(field, help) counters->set_##field(from.counters.field);
+  MEMCGD_MECHANISM_COUNTERS(MEMCGD_SET_COUNTER)
+#undef MEMCGD_SET_COUNTER
 }
 
 void FillCgroup(const core::CgroupInfo& from, v1::Cgroup* to) {
-  to->set_path(from.path);
+  to->set_path(PathToText(from.path));
   to->set_id(from.id);
   for (const auto& [name, value] : from.knobs) (*to->mutable_knobs())[name] = value;
   to->set_processes(from.processes);
@@ -418,6 +481,7 @@ void FillReading(const core::CgroupReading& from, v1::ReadCgroupResponse* to) {
   to->set_peak_bytes(from.peak_bytes);
   fill(from.stat, to->mutable_stat());
   fill(from.events, to->mutable_events());
+  to->set_error_bound(from.error_bound);
   if (from.root_usage.has_value()) {
     to->mutable_root_usage()->set_anon_and_file_bytes(from.root_usage->anon_and_file_bytes);
     to->mutable_root_usage()->set_total_less_free_bytes(from.root_usage->total_less_free_bytes);

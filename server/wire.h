@@ -49,6 +49,8 @@ void FillState(const core::MarkState& from, v1::State* to);
 
 // INVALID_ARGUMENT where a field is outside its enum; the ranges of numbers are the core's to check.
 absl::StatusOr<core::NodeConfig> ToCore(const v1::NodeSpec& spec);
+// INVALID_ARGUMENT where the policy is unknown, or ratio and kbytes are both given.
+absl::StatusOr<core::wide::SetOvercommit> ToCore(const v1::SetOvercommitRequest& request);
 void FillNode(const core::NodeInfo& from, v1::Node* to);
 void FillCgroup(const core::CgroupInfo& from, v1::Cgroup* to);
 void FillReading(const core::CgroupReading& from, v1::ReadCgroupResponse* to);

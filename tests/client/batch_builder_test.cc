@@ -192,5 +192,25 @@ TEST(BatchBuilderTest, BatchIsFullBeforeItsTimesDoNotFit) {
   EXPECT_EQ(builder.Take(2).base_time_ns(), 300'000'000'000);
 }
 
+TEST(BatchBuilderTest, AMigrationNamesAPageOfAFileOrAnAddress) {
+  BatchBuilder builder;
+  const uint32_t file = builder.FileHandle(1, 2, false);
+  builder.AddMigration(kPlace, "/to", file, uint64_t{1} << 40, 77);
+  builder.AddMigration(kPlace, "/to", 0, 77, 0x7000);
+  const memcgd::v1::Batch batch = builder.Take(1);
+  ASSERT_EQ(batch.side_size(), 4) << "two definitions, two migrations";
+  EXPECT_EQ(batch.side(1).define_path().path(), "/to");
+  const memcgd::v1::MigrateFolio& of_file = batch.side(2).migrate_folio();
+  EXPECT_EQ(of_file.path(), batch.side(1).define_path().handle());
+  EXPECT_EQ(of_file.file(), file);
+  EXPECT_EQ(of_file.index(), uint64_t{1} << 40);
+  EXPECT_EQ(of_file.address(), 0u);
+  const memcgd::v1::MigrateFolio& mapped = batch.side(3).migrate_folio();
+  EXPECT_EQ(mapped.file(), 0u);
+  EXPECT_EQ(mapped.index(), 0u);
+  EXPECT_EQ(mapped.address(), 0x7000u);
+  EXPECT_EQ(batch.side(3).tid(), kPlace.tid);
+}
+
 }  // namespace
 }  // namespace memcgd::client

@@ -195,7 +195,7 @@ class WithServer(EndToEnd):
         self.assertTrue(err.startswith('memcgctl: ALREADY_EXISTS: '), err)
         code, _, err = ctl('node', 'get', 'absent')
         self.assertEqual(code, 1)
-        self.assertRegex(err, r'\Amemcgctl: NOT_FOUND: node "absent" .*memcgctl node list')
+        self.assertRegex(err, r'\Amemcgctl: NOT_FOUND: no node "absent" .*memcgctl node list')
 
         node = ('--node', 'n')
         self.assertEqual(ctl('cgroup', 'create', '/a', *node)[0], 0)
@@ -223,6 +223,92 @@ class WithServer(EndToEnd):
         self.assertEqual((code, [cgroup['path'] for cgroup in json.loads(out)]), (0, ['/a', '/a/b']))
         self.assertEqual(ctl('cgroup', 'tree', *node), (0, '/\n└─ a\n   └─ b\n', ''))
         self.assertEqual(ctl('cgroup', 'delete', '/a/b', *node), (0, '', ''))
+
+    def test_forms_of_mechanisms_are_chosen_by_flags_and_shown(self):
+        def ctl(*arguments):
+            return self.run_ctl(*arguments, server=self.server.address)
+
+        forms = {'charge_order': ('charge_first', 'uptodate_first'), 'commit_batch': ('by_policy', 'small'),
+                 'css_refs': ('coalesced', 'per_page'), 'stats': ('spill', 'walk', 'rstat'),
+                 'lru_lock': ('per_memcg', 'per_node')}
+        self.assertEqual(ctl('node', 'create', 'default')[0], 0)
+        code, out, err = ctl('node', 'get', 'default', '-o', 'json')
+        node = json.loads(out)
+        self.assertEqual((code, node['mechanisms']), (0, {name: values[0] for name, values in forms.items()}), err)
+        self.assertEqual(len(node['mechanism_counters']), 10)
+        for name, values in forms.items():
+            flag = '--' + name.replace('_', '-')
+            for value in values:
+                made = f'{name}-{value}'
+                self.assertEqual(ctl('node', 'create', made, flag, value)[0], 0)
+                code, out, err = ctl('node', 'get', made, '-o', 'json')
+                self.assertEqual((code, json.loads(out)['mechanisms'][name]), (0, value), err)
+                code, out, err = ctl('node', 'get', made)
+                self.assertRegex(out, rf'\n{name.replace("_", " ")} +{value}\n')
+                code, out, err = ctl('replay', self.directory.file('t', trace(10)), flag, value, '-o', 'json')
+                self.assertEqual((code, json.loads(out)['cgroups']['/job']['anon']), (0, 10 * PAGE), err)
+            code, out, err = ctl('node', 'create', 'bad', flag, 'sideways')
+            self.assertEqual((code, out), (2, ''))
+            self.assert_one_line(err)
+            self.assertIn(flag, err)
+
+    def test_overcommit_of_a_node_is_set_while_it_lives(self):
+        def ctl(*arguments):
+            return self.run_ctl('node', *arguments, '-o', 'json', server=self.server.address)
+
+        self.assertEqual(ctl('create', 'n', '--memory', '1G')[0], 0)
+        code, out, err = ctl('set-overcommit', 'n', 'never', '--ratio', '25')
+        node = json.loads(out)
+        self.assertEqual((code, node['overcommit'], node['overcommit_ratio'], node['commit_limit_bytes']),
+                         (0, 'never', 25, 1 << 28), err)
+        code, out, err = ctl('set-overcommit', 'n', 'always')
+        self.assertEqual((code, json.loads(out)['overcommit'], json.loads(out)['overcommit_ratio']), (0, 'always', 25))
+        code, out, err = ctl('set-overcommit', 'n', 'never', '--ratio', '80', '--kbytes', '7')
+        self.assertEqual((code, out), (1, ''))
+        self.assertRegex(err, r'\Amemcgctl: INVALID_ARGUMENT: .*ratio_percent 80 and kbytes 7')
+        for wrong in (('n',), ('n', 'perhaps'), ('n', 'never', '--ratio', '-1'), ('n', 'never', '--kbytes', 'x')):
+            code, out, err = ctl('set-overcommit', *wrong)
+            self.assertEqual((code, out), (2, ''), err)
+            self.assert_one_line(err)
+        code, out, err = ctl('set-overcommit', 'absent', 'never')
+        self.assertEqual((code, out), (1, ''))
+        self.assertRegex(err, r'\Amemcgctl: NOT_FOUND: no node "absent"')
+
+    def test_paths_that_are_not_utf8_are_written_in_escapes(self):
+        def ctl(*arguments):
+            return self.run_ctl('cgroup', *arguments, '--node', 'n', server=self.server.address)
+
+        self.assertEqual(self.run_ctl('node', 'create', 'n', server=self.server.address)[0], 0)
+        for path in ('/raw\\xff', '/literal\\x5cxff', '/unit\\x2da.slice', '/größe'):
+            self.assertEqual(ctl('create', path)[0], 0, path)
+            code, out, err = ctl('get', path, '-o', 'json')
+            self.assertEqual((code, json.loads(out)['path']), (0, path), err)
+        code, out, _ = ctl('ls', '-o', 'json')
+        self.assertEqual([cgroup['path'] for cgroup in json.loads(out)],
+                         ['/', '/größe', '/literal\\x5cxff', '/raw\\xff', '/unit\\x2da.slice'])
+        code, _, err = ctl('create', '/raw\\xFF')
+        self.assertEqual(code, 1)
+        self.assertIn('ALREADY_EXISTS', err)
+        # What a trace has as bytes is answered so, too.
+        text = trace(10, cgroup='/odd').encode().replace(b'/odd', b'/odd\xfe')
+        code, out, err = self.run_ctl('replay', self.directory.file('t', text), '-o', 'json',
+                                      server=self.server.address)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(json.loads(out)['cgroups']['/odd\\xfe']['anon'], 10 * PAGE)
+        self.assertEqual(ctl('delete', '/raw\\xff'), (0, '', ''))
+
+    def test_a_fast_read_tells_its_error_bound(self):
+        self.assertEqual(self.replay(self.directory.file('t', trace(10)), '--node', 'n')[0], 0)
+        stat = ('cgroup', 'stat', '/job', '--node', 'n')
+        exact = json.loads(self.run_ctl(*stat, '-o', 'json', server=self.server.address)[1])
+        self.assertEqual((exact['error_bound'], exact['stat']['anon']), (0, 10 * PAGE))
+        code, out, err = self.run_ctl(*stat, '--fast', '-o', 'json', server=self.server.address)
+        fast = json.loads(out)
+        self.assertEqual(code, 0, err)
+        self.assertLessEqual(abs(fast['stat']['anon'] - 10 * PAGE), fast['error_bound'] * PAGE)
+        self.assertLessEqual(abs(fast['stat']['pgfault'] - 10), fast['error_bound'])
+        code, out, err = self.run_ctl('cgroup', 'events', '/job', '--node', 'n', '--fast', server=self.server.address)
+        self.assertEqual((code, out), (2, ''))
 
     def test_kernel_text_is_that_of_the_files(self):
         self.assertEqual(self.replay(self.directory.file('t', trace(10)), '--node', 'n')[0], 0)
@@ -530,8 +616,8 @@ ask memcgctl replay --strict --stat
 ask memcgctl completion ''
 '''
         out = subprocess.run(['bash', '-c', script + ask], check=True, timeout=60, stdout=subprocess.PIPE, text=True)
-        self.assertEqual(out.stdout.splitlines(), ['node', 'create get list delete', 'table json', 'kernel',
-                                                   '--stat-at', 'bash zsh fish'])
+        self.assertEqual(out.stdout.splitlines(), ['node', 'create get list set-overcommit delete', 'table json', 'kernel',
+                                                   '--stat-at --stats', 'bash zsh fish'])
 
     def test_help_is_for_the_command(self):
         code, out, err = self.run_ctl('cgroup', 'stat', '--help')

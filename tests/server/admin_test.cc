@@ -33,6 +33,77 @@ TEST_F(AdminTest, ANodeIsMadeAsItWasAsked) {
   EXPECT_EQ(read.SerializeAsString(), made.SerializeAsString());
 }
 
+TEST_F(AdminTest, ANodeTellsTheFormsThatItsMechanismsHave) {
+  v1::Node made;
+  v1::NodeSpec spec;
+  spec.mutable_mechanisms()->set_stats(v1::STATS_FORM_RSTAT);
+  ASSERT_TRUE(CreateNode("n", &made, spec).ok());
+  const v1::Mechanisms& forms = made.spec().mechanisms();
+  EXPECT_EQ(forms.stats(), v1::STATS_FORM_RSTAT);
+  EXPECT_EQ(forms.charge_order(), v1::CHARGE_ORDER_CHARGE_FIRST) << "the default, by name";
+  EXPECT_EQ(forms.commit_batch(), v1::COMMIT_BATCH_BY_POLICY);
+  EXPECT_EQ(forms.css_refs(), v1::CSS_REFS_COALESCED);
+  EXPECT_EQ(forms.lru_lock(), v1::LRU_LOCK_PER_MEMCG);
+  EXPECT_TRUE(made.has_mechanism_counters());
+}
+
+TEST_F(AdminTest, SettingOvercommitChangesWhatIsGivenAndTheLimit) {
+  v1::NodeSpec spec;
+  spec.set_memory_bytes(uint64_t{1} << 30);
+  v1::Node node;
+  ASSERT_TRUE(CreateNode("n", &node, spec).ok());
+  EXPECT_EQ(node.commit_limit_bytes(), uint64_t{1} << 29);
+  ASSERT_TRUE(SetOvercommit("n", v1::OVERCOMMIT_POLICY_NEVER, 0, 0, &node).ok());
+  EXPECT_EQ(node.spec().overcommit(), v1::OVERCOMMIT_POLICY_NEVER);
+  EXPECT_EQ(node.spec().overcommit_ratio(), 50u) << "as it was";
+  ASSERT_TRUE(SetOvercommit("n", v1::OVERCOMMIT_POLICY_ALWAYS, 25, 0, &node).ok());
+  EXPECT_EQ(node.spec().overcommit_ratio(), 25u);
+  EXPECT_EQ(node.commit_limit_bytes(), uint64_t{1} << 28);
+  ASSERT_TRUE(SetOvercommit("n", v1::OVERCOMMIT_POLICY_GUESS, 0, 1024, &node).ok());
+  EXPECT_EQ(node.spec().overcommit_ratio(), 0u);
+  EXPECT_EQ(node.spec().overcommit_kbytes(), 1024u);
+  EXPECT_EQ(node.commit_limit_bytes(), 1024u * 1024);
+}
+
+TEST_F(AdminTest, APathThatIsNotUtf8IsWrittenInEscapes) {
+  ASSERT_TRUE(CreateNode("n").ok());
+  ASSERT_TRUE(CreateCgroup("n", "/raw\\xff").ok());
+  ASSERT_TRUE(CreateCgroup("n", "/literal\\x5cxff").ok());
+  ASSERT_TRUE(CreateCgroup("n", "/unit\\x2da").ok());
+  v1::ListCgroupsRequest request;
+  request.set_node("n");
+  request.set_page_size(1);
+  std::vector<std::string> paths;
+  do {
+    v1::ListCgroupsResponse response;
+    ASSERT_TRUE(cgroups_->ListCgroups(ContextFor("n").get(), request, &response).ok());
+    for (const v1::Cgroup& cgroup : response.cgroups()) paths.push_back(cgroup.path());
+    request.set_page_token(response.next_page_token());
+  } while (!request.page_token().empty());
+  EXPECT_EQ(paths, (std::vector<std::string>{"/", "/literal\\x5cxff", "/raw\\xff", "/unit\\x2da"}));
+  EXPECT_TRUE(server_->TEST_registry()->Find("n").value()->core()->GetCgroup("/raw\xff").ok());
+  EXPECT_TRUE(server_->TEST_registry()->Find("n").value()->core()->GetCgroup("/literal\\xff").ok());
+  const grpc::Status status = CreateCgroup("n", "/raw\\xff");
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::ALREADY_EXISTS);
+  EXPECT_EQ(DetailOf<google::rpc::ResourceInfo>(status)->resource_name(), "/raw\\xff");
+  EXPECT_TRUE(DeleteCgroup("n", "/raw\\xff").ok());
+}
+
+TEST_F(AdminTest, AFastReadTellsItsErrorBound) {
+  v1::NodeSpec spec;
+  spec.set_cpus(2);
+  ASSERT_TRUE(CreateNode("n", nullptr, spec).ok());
+  v1::ReadCgroupRequest read;
+  read.set_node("n");
+  read.set_path("/");
+  v1::ReadCgroupResponse reading;
+  ASSERT_TRUE(cgroups_->ReadCgroup(ContextFor("n").get(), read, &reading).ok());
+  EXPECT_EQ(reading.error_bound(), 0u) << "exact";
+  read.set_fast(true);
+  ASSERT_TRUE(cgroups_->ReadCgroup(ContextFor("n").get(), read, &reading).ok());
+  EXPECT_GT(reading.error_bound(), 0u);
+}
+
 TEST_F(AdminTest, NodesAreListedInPages) {
   for (const char* name : {"c", "a", "e", "b", "d"}) ASSERT_TRUE(CreateNode(name).ok());
   std::string names, token;
@@ -122,6 +193,7 @@ class AdminErrorTest : public AdminTest, public testing::WithParamInterface<Refu
   using ServerFixture::DeleteNode;
   using ServerFixture::GetNode;
   using ServerFixture::nodes_;
+  using ServerFixture::SetOvercommit;
 
   grpc::Status SetKnob(const std::string& knob, const std::string& value) {
     v1::SetKnobsRequest request;
@@ -204,6 +276,20 @@ INSTANTIATE_TEST_SUITE_P(
                   return CreateWith(t, [](v1::NodeSpec* spec) {
                     spec->set_overcommit(static_cast<v1::OvercommitPolicy>(7));
                   });
+                }},
+        Refusal{"UnknownForm", kInvalid, "spec.mechanisms.lru_lock",
+                [](AdminTest* t) {
+                  return CreateWith(t, [](v1::NodeSpec* spec) {
+                    spec->mutable_mechanisms()->set_lru_lock(static_cast<v1::LruLock>(3));
+                  });
+                }},
+        Refusal{"OvercommitOfUnknownNode", kNotFound, "no node \"x\"",
+                [](AdminTest* t) { return As(t)->SetOvercommit("x", v1::OVERCOMMIT_POLICY_NEVER, 0, 0); }},
+        Refusal{"OvercommitBothRatioAndKbytes", kInvalid, "ratio_percent 80 and kbytes 7",
+                [](AdminTest* t) { return As(t)->SetOvercommit("n", v1::OVERCOMMIT_POLICY_NEVER, 80, 7); }},
+        Refusal{"OvercommitUnknownPolicy", kInvalid, "policy",
+                [](AdminTest* t) {
+                  return As(t)->SetOvercommit("n", static_cast<v1::OvercommitPolicy>(4), 0, 0);
                 }},
         Refusal{"MissingMetadata", kInvalid, "\"n\"",
                 [](AdminTest* t) { return As(t)->GetWithMetadata(""); }},

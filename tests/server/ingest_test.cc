@@ -332,7 +332,7 @@ TEST_F(IngestTest, AnUnknownNodeIsNamed) {
   EXPECT_FALSE(feed.Open("s").has_value());
   const grpc::Status status = feed.End();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
-  EXPECT_EQ(status.error_message(), "node \"nowhere\" does not exist");
+  EXPECT_EQ(status.error_message(), "no node \"nowhere\"");
 }
 
 TEST_F(IngestTest, TheMetadataMustNameTheNode) {
@@ -376,6 +376,67 @@ TEST_F(IngestTest, TwoStreamsFeedOneNode) {
   EXPECT_EQ(node.events(), 2 * kBatches);
   EXPECT_EQ(node.resident_pages(), 2 * kBatches);
   EXPECT_EQ(node.streams(), 2u);
+}
+
+TEST_F(IngestTest, AClientThatNeverReadsIsHeldByFlowControl) {
+  // 16 KiB a batch, whose Ack has notables of 5 KiB, folded or not: flow control fills soon, both ways.
+  constexpr uint64_t kBatches = 1000, kFaults = 1024, kNotables = 16;
+  // A channel that does not widen its window of 64 KiB to what the connection could carry.
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  const auto stub = v1::IngestService::NewStub(
+      grpc::CreateCustomChannel(server_->address(), grpc::InsecureChannelCredentials(), arguments));
+  const auto context = ContextFor("n");
+  const auto call = stub->Stream(context.get());
+  v1::StreamRequest open;
+  open.mutable_open()->set_node("n");
+  open.mutable_open()->set_stream_id("s");
+  ASSERT_TRUE(call->Write(open));
+  std::atomic<uint64_t> written{0};
+  std::thread writer([&call, &written] {
+    for (uint64_t sequence = 1; sequence <= kBatches; ++sequence) {
+      v1::StreamRequest request;
+      v1::Batch* batch = request.mutable_batch();
+      *batch = BatchOf(sequence, {});
+      for (uint64_t i = 0; i < kFaults; ++i) {
+        const core::Event fault = Fault(7, kHeap + i * 4096);
+        batch->add_words(fault.head);
+        batch->add_words(fault.body);
+      }
+      if (sequence == 1) {
+        v1::DefinePath* define = batch->add_side()->mutable_define_path();
+        define->set_handle(1);
+        define->set_path("/" + std::string(250, 'p'));
+      }
+      for (uint64_t i = 0; i < kNotables; ++i) batch->add_side()->mutable_cgroup_remove()->set_path(1);
+      for (auto& side : *batch->mutable_side()) side.set_position(sequence == 1 ? 0 : kFaults);
+      if (!call->Write(request)) return;
+      written = sequence;
+    }
+    call->WritesDone();
+  });
+  const auto applied = [this] { return EventsOf("n") / (kFaults + kNotables); };
+  uint64_t before = 0, now = 0;
+  do {
+    before = now;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+    now = applied();
+  } while (now != before || now == 0);
+  EXPECT_LT(now, kBatches / 2) << "nothing is applied whose Ack would only add to those that wait";
+  EXPECT_LT(written, kBatches) << "a write waits: what is not applied stays with the client";
+  RecordProperty("applied", static_cast<int>(now));
+  RecordProperty("written", static_cast<int>(written));
+  // Once it reads, all goes on.
+  v1::StreamResponse response;
+  uint64_t acknowledged = 0;
+  while (call->Read(&response)) {
+    if (response.has_ack()) acknowledged = response.ack().applied_through();
+  }
+  writer.join();
+  EXPECT_TRUE(call->Finish().ok());
+  EXPECT_EQ(acknowledged, kBatches);
+  EXPECT_EQ(applied(), kBatches);
 }
 
 TEST_F(IngestTest, AStreamOpenedAgainEndsTheOlderCall) {

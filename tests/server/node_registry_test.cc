@@ -144,7 +144,7 @@ TEST_F(NodeRegistryTest, ANodeIsMadeFoundListedAndDeleted) {
   EXPECT_EQ(page[0]->name(), "b");
   EXPECT_EQ(registry_.List("", 10).size(), 3u);
   EXPECT_TRUE(registry_.Delete("b").ok());
-  EXPECT_EQ(registry_.Find("b").status().message(), "node \"b\" does not exist");
+  EXPECT_EQ(registry_.Find("b").status().message(), "no node \"b\"");
   EXPECT_EQ(registry_.Delete("b").code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(registry_.size(), 2u);
 }
@@ -153,7 +153,7 @@ TEST_F(NodeRegistryTest, ANameIsTakenOnce) {
   ASSERT_TRUE(Create("a").ok());
   const auto again = Create("a");
   EXPECT_EQ(again.status().code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_EQ(again.status().message(), "node \"a\" exists already");
+  EXPECT_EQ(again.status().message(), "node \"a\" exists");
 }
 
 TEST_F(NodeRegistryTest, EachNodeHasItsOwnIncarnation) {

@@ -168,6 +168,19 @@ class ServerFixture : public testing::Test {
     return status;
   }
 
+  grpc::Status SetOvercommit(const std::string& name, v1::OvercommitPolicy policy, uint32_t ratio_percent,
+                             uint64_t kbytes, v1::Node* node = nullptr) {
+    v1::SetOvercommitRequest request;
+    request.set_name(name);
+    request.set_policy(policy);
+    request.set_ratio_percent(ratio_percent);
+    request.set_kbytes(kbytes);
+    v1::SetOvercommitResponse response;
+    const grpc::Status status = nodes_->SetOvercommit(ContextFor(name).get(), request, &response);
+    if (node != nullptr) *node = response.node();
+    return status;
+  }
+
   grpc::Status DeleteNode(const std::string& name) {
     v1::DeleteNodeRequest request;
     request.set_name(name);

@@ -269,6 +269,28 @@ TEST_F(MetricsTest, RefusedBatchesAreCountedByReason) {
   EXPECT_EQ(Value(scrape, "memcgd_batch_apply_seconds_count"), 0);
 }
 
+TEST_F(MetricsTest, WhatMechanismsDidOutlivesTheirNodes) {
+  const auto totals = [this] {
+    const std::string scrape = Get("/metrics");
+    std::map<std::string, double> values;
+#define MEMCGD_READ(field, help) values[#field] = Value(scrape, "memcgd_mechanism_" #field "_total");
+    MEMCGD_MECHANISM_COUNTERS(MEMCGD_READ)
+#undef MEMCGD_READ
+    return values;
+  };
+  for (const auto& [name, value] : totals()) EXPECT_EQ(value, 0) << name << ": there is no node";
+  ASSERT_TRUE(CreateNode("n").ok());
+  Feed feed(ingest_.get(), "n");
+  ASSERT_TRUE(feed.Open("s").has_value());
+  ASSERT_TRUE(feed.Apply(BatchOf(1, {Fault(7, 0x1000000), Fault(7, 0x1001000)})).has_value());
+  v1::Node node;
+  ASSERT_TRUE(GetNode("n", &node).ok());
+  const auto with_node = totals();
+  EXPECT_GE(with_node.at("charges_walked"), static_cast<double>(node.mechanism_counters().charges_walked()));
+  ASSERT_TRUE(DeleteNode("n").ok());
+  for (const auto& [name, value] : totals()) EXPECT_GE(value, with_node.at(name)) << name;
+}
+
 TEST(PortFileTest, AppearsWholeAndNamesBothAddresses) {
   const std::string file = testing::TempDir() + "/port_file." + std::to_string(getpid());
   ASSERT_TRUE(WritePortFile(file, "127.0.0.1:1", "").ok());

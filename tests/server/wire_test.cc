@@ -106,6 +106,27 @@ TEST(WireTest, FieldsOfSideEventsArrive) {
   EXPECT_EQ(std::get<wide::DefineName>(defined.body).handle, 77u);
   EXPECT_EQ(std::get<wide::DefineName>(defined.body).name, "kworker/0:1-\xff (x)");
 
+  range = from.mutable_file_range();
+  range->set_op(v1::FileRange::OP_READAHEAD);
+  const core::WideEvent marked = Converted(from);
+  EXPECT_EQ(std::get<wide::FileRange>(marked.body).op, core::EventKind::kReadahead);
+
+  v1::MigrateFolio* migrate = from.mutable_migrate_folio();
+  migrate->set_path(3);
+  migrate->set_file(4);
+  migrate->set_index(uint64_t{1} << 40);
+  migrate->set_address(0x7000);
+  const core::WideEvent migrated = Converted(from);
+  const auto& folio = std::get<wide::MigrateFolio>(migrated.body);
+  EXPECT_EQ(folio.path, 3u);
+  EXPECT_EQ(folio.file, 4u);
+  EXPECT_EQ(folio.index, uint64_t{1} << 40);
+  EXPECT_EQ(folio.address, 0x7000u);
+
+  from.mutable_define_path()->set_path("/any\xff");
+  const core::WideEvent path = Converted(from);
+  EXPECT_EQ(std::get<wide::DefinePath>(path.body).path, "/any\xff");
+
   v1::SetOvercommit* policy = from.mutable_set_overcommit();
   policy->set_policy(v1::OVERCOMMIT_POLICY_NEVER);
   policy->set_ratio_percent(80);
@@ -257,11 +278,58 @@ TEST(WireTest, ASpecSurvivesTheWayThereAndBack) {
   spec.set_overcommit(v1::OVERCOMMIT_POLICY_ALWAYS);
   spec.set_overcommit_ratio(70);
   spec.set_overcommit_kbytes(4);
+  spec.mutable_mechanisms()->set_charge_order(v1::CHARGE_ORDER_UPTODATE_FIRST);
+  spec.mutable_mechanisms()->set_commit_batch(v1::COMMIT_BATCH_SMALL);
+  spec.mutable_mechanisms()->set_css_refs(v1::CSS_REFS_PER_PAGE);
+  spec.mutable_mechanisms()->set_stats(v1::STATS_FORM_WALK);
+  spec.mutable_mechanisms()->set_lru_lock(v1::LRU_LOCK_PER_NODE);
   const auto config = ToCore(spec);
   ASSERT_TRUE(config.ok());
+  core::NodeInfo info;
+  info.config = *config;
   v1::Node node;
-  FillNode({.config = *config}, &node);
+  FillNode(info, &node);
   EXPECT_EQ(node.spec().SerializeAsString(), spec.SerializeAsString());
+}
+
+TEST(WireTest, EveryCounterOfTheMechanismsArrives) {
+  core::NodeInfo info;
+  uint64_t next = 1;
+#define MEMCGD_FILL(field, help) info.counters.field = next++;
+  MEMCGD_MECHANISM_COUNTERS(MEMCGD_FILL)
+#undef MEMCGD_FILL
+  v1::Node node;
+  FillNode(info, &node);
+  const auto* descriptor = v1::MechanismCounters::descriptor();
+  ASSERT_EQ(static_cast<uint64_t>(descriptor->field_count()), next - 1);
+  for (int i = 0; i < descriptor->field_count(); ++i) {
+    EXPECT_EQ(
+        node.mechanism_counters().GetReflection()->GetUInt64(node.mechanism_counters(), descriptor->field(i)),
+        static_cast<uint64_t>(i) + 1)
+        << descriptor->field(i)->name();
+  }
+}
+
+TEST(WireTest, PathsThatAreNotUtf8AreEscapedInAnswers) {
+  core::MarkState mark;
+  mark.cgroups.push_back({"/a\xff", {}});
+  v1::State state;
+  FillState(mark, &state);
+  EXPECT_EQ(state.cgroups(0).path(), "/a\\xff");
+  core::BatchResult result;
+  result.notables.push_back(
+      {.position = 0, .outcome = core::Outcome::kNoCgroup, .detail = "no cgroup /\xfe"});
+  v1::Ack ack;
+  AddToAck(1, result, &ack);
+  EXPECT_EQ(ack.notables(0).detail(), "no cgroup /\\xfe");
+}
+
+TEST(WireTest, AReadingTellsItsErrorBound) {
+  core::CgroupReading reading;
+  reading.error_bound = 640;
+  v1::ReadCgroupResponse response;
+  FillReading(reading, &response);
+  EXPECT_EQ(response.error_bound(), 640u);
 }
 
 TEST(WireTest, AReadingKeepsTheOrderOfItsLines) {
