@@ -101,7 +101,7 @@ void AddressSpaces<Forms>::Unmap(CpuSlot& slot, Mm& mm, PageRange range) {
 template <class Forms>
 void AddressSpaces<Forms>::Zap(CpuSlot& slot, Mm& mm, PageRange range) {
   bool let_go = false;
-  mm.page_table.ForEach(range, [&](PageNumber, Pte& pte) {
+  auto zap = [&](PageNumber, Pte& pte) {
     ++slot.ptes_walked;
     FolioId page = PteFolio(pte);
     if (Raw(page) > Raw(FolioId::kZeroPage)) {
@@ -113,7 +113,8 @@ void AddressSpaces<Forms>::Zap(CpuSlot& slot, Mm& mm, PageRange range) {
       let_go = true;
     }
     pte = 0;
-  });
+  };
+  mm.page_table.ForEach(range, zap, [&](Pte pte) { m_.arena.Prefetch(PteFolio(pte)); });
   if (let_go) m_.lru.Drain(slot);
 }
 

@@ -24,6 +24,9 @@ inline constexpr bool kAtCut =
     std::is_same_v<Body, wide::SetKnob> || std::is_same_v<Body, wide::SetOvercommit> ||
     std::is_same_v<Body, wide::BaselineProcess> || std::is_same_v<Body, wide::BaselineCached>;
 
+// So many events before a fault its page-table entry is brought near: as long as a miss takes.
+constexpr size_t kAhead = 12;
+
 }  // namespace
 
 template <class Forms>
@@ -56,6 +59,7 @@ void BatchRun<Forms>::ApplyEvents(size_t begin,
     const Event& event = batch_.events[i];
     last_us = std::max(last_us, event.time_us());
     if (slot_ == nullptr || slot_->cpu != event.cpu()) EnterCpu(event.cpu());
+    PrefetchEntry(std::min(i + kAhead, end - 1));
     const RunThread& run = run_threads_[event.tid() % run_threads_.size()];
     Outcome outcome = Outcome::kInvalid;
     if (event.kind() == EventKind::kFault && run.tid == event.tid() && run.entered == locks_.epoch() &&
@@ -479,6 +483,9 @@ Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::FileRange& rang
       return FileRead(wide.tid, file, range.index, range.index + range.count - 1);
     case EventKind::kFileDirty:
       for (uint64_t i = 0; i < range.count; ++i) FileDirty(file, range.index + i);
+      return Outcome::kOk;
+    case EventKind::kReadahead:
+      for (uint64_t i = 0; i < range.count; ++i) Readahead(file, range.index + i);
       return Outcome::kOk;
     default:
       return Outcome::kOk;

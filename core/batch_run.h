@@ -40,6 +40,14 @@ class BatchRun {
 
   // The frequent events [begin, end).
   void ApplyEvents(size_t begin, size_t end);
+  // Where it is a fault of a thread whose address space is held.
+  void PrefetchEntry(size_t i) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    const Event& event = batch_.events[i];
+    const RunThread& run = run_threads_[event.tid() % run_threads_.size()];
+    if (event.kind() == EventKind::kFault && run.tid == event.tid() && run.entered == locks_.epoch()) {
+      run.mm->page_table.Prefetch(event.address() >> m_.page_shift);
+    }
+  }
   void EnterCpu(uint32_t cpu);
   void LeaveAll();
   // What an event freed and uncharged shows before the next one, so that peaks do not depend on how batches

@@ -211,7 +211,8 @@ class BatchCheck {
     return wrong.empty() ? WrongName(comm.name) : wrong;
   }
   std::string Wrong(const WideEvent& wide, const wide::FileRange& range) {
-    if (range.op < EventKind::kFileFault || range.op > EventKind::kFileDirty)
+    if (range.op != EventKind::kReadahead &&
+        (range.op < EventKind::kFileFault || range.op > EventKind::kFileDirty))
       return "no such operation on a file";
     if (range.count == 0 || range.count > kMaxFileRangePages)
       return absl::StrCat(range.count, " pages are not in 1 … 16777216");

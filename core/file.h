@@ -49,7 +49,7 @@ struct File {
 
   Mutex mutex;
   uint64_t cached_pages ABSL_GUARDED_BY(mutex) = 0;
-  SparseArray<2> pages ABSL_GUARDED_BY(mutex);  // folio index, kAbsent, or 0: never seen
+  SparseArray<4, 2> pages ABSL_GUARDED_BY(mutex);  // folio index, kAbsent, or 0: never seen
   absl::flat_hash_map<uint64_t, Shadow> shadows ABSL_GUARDED_BY(mutex);
   // Anonymous shared memory: pages of areas that map it, and pages committed for it.  It ends with its last
   // area.

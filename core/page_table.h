@@ -1,4 +1,4 @@
-// Where an address space's pages are: leaves of 512 32-bit entries, in order of address.
+// Where an address space's pages are: 32-bit entries in order of address.
 //
 // Kernel counterpart: the page-table walks of mm/memory.c, reduced to the lowest level.
 //
@@ -23,7 +23,7 @@ inline constexpr Pte kPteWritable = 1u << 30;
 inline FolioId PteFolio(Pte pte) { return FolioId{pte & kPteFolioMask}; }
 inline Pte MakePte(FolioId folio, Pte bits) { return Raw(folio) | bits; }
 
-using PageTable = SparseArray<16>;
+using PageTable = SparseArray<128, 16>;
 
 }  // namespace memcgd::core
 

@@ -44,8 +44,8 @@ void WalkVector(Archive& a, std::vector<T>& vector, Fn walk) {
   for (T& element : vector) walk(element);
 }
 
-template <typename Archive, uint64_t kRecent>
-void WalkSparse(Archive& a, SparseArray<kRecent>& array) {
+template <typename Archive, uint64_t kFanout, uint64_t kRecent>
+void WalkSparse(Archive& a, SparseArray<kFanout, kRecent>& array) {
   if constexpr (Archive::kReads) {
     uint64_t entries = a.Size(0);
     PageNumber page = 0;
