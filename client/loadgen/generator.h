@@ -3,7 +3,8 @@
 //
 // A node's streams begin together in two steps: first stream 0 makes what all of them need (cgroups, the
 // process whose threads they are), and it is acknowledged; then each makes its own.  The end is the mirror
-// image.  After it the node holds no process, page or cgroup of the experiment.
+// image.  After it the node holds no process and no cgroup of the experiment, and no page but those that wait
+// in a CPU's batch for the LRU lists.
 //
 // Thread safety: one thread at a time for each generator; those of one node share nothing that changes.
 #ifndef MEMCGD_CLIENT_LOADGEN_GENERATOR_H_

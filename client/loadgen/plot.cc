@@ -231,6 +231,23 @@ void DrawThroughput(Svg* svg, const ExperimentInfo& experiment, const std::vecto
   Legend(svg, kLeftPanel, lines);
 }
 
+// 1, 2 and 5 × 10^n around the values; powers of ten alone where those would be many.
+std::vector<double> LogTicks(double low, double high) {
+  const bool wide = high / low > 1000;
+  std::vector<double> ticks;
+  for (double decade = std::pow(10, std::floor(std::log10(low))); ticks.empty() || ticks.back() < high;
+       decade *= 10) {
+    for (double factor : {1.0, 2.0, 5.0}) {
+      if (wide && factor != 1) continue;
+      const double tick = factor * decade;
+      if (tick <= low) ticks.clear();  // the largest that is not above is the first
+      if (ticks.empty() || ticks.back() < high) ticks.push_back(tick);
+    }
+  }
+  if (ticks.size() == 1) ticks.push_back(2 * ticks.front());
+  return ticks;
+}
+
 void DrawLatency(Svg* svg, const std::vector<Line>& lines) {
   double low = 1e12, high = 0;
   for (const Line& line : lines) {
@@ -240,11 +257,10 @@ void DrawLatency(Svg* svg, const std::vector<Line>& lines) {
     }
   }
   if (lines.empty()) low = high = 1;
-  low = std::pow(10, std::floor(std::log10(low)));
-  high = std::max(std::pow(10, std::ceil(std::log10(high))), low * 10);
+  const std::vector<double> ticks = LogTicks(low, high);
   Panel panel(svg, kRightPanel, "Latency, batch to acknowledgement", Scale{0, 4, false},
-              Scale{low, high, true});
-  for (double tick = low; tick <= high * 1.001; tick *= 10) panel.YTick(tick, ShortTime(tick));
+              Scale{ticks.front(), ticks.back(), true});
+  for (double tick : ticks) panel.YTick(tick, ShortTime(tick));
   for (size_t i = 0; i < std::size(kPercentNames); ++i) panel.XTick(static_cast<double>(i), kPercentNames[i]);
   panel.Axes("percentile", "latency (log)");
   for (size_t i = 0; i < lines.size(); ++i) panel.Draw(lines[i], i);
