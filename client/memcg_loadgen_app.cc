@@ -9,7 +9,10 @@
 #include "client/loadgen/event_words.h"
 #include "client/loadgen/mechanisms.h"
 #include "client/loadgen/pinning.h"
-#include "client/memcgctl_version.h"
+
+#ifndef MEMCGD_VERSION
+#define MEMCGD_VERSION "0.1.0"
+#endif
 
 namespace memcgd::client {
 namespace {
@@ -230,8 +233,7 @@ void BuildLoadgenApp(CLI::App* app, LoadgenContext* context) {
   app->footer(kFooter);
   app->get_formatter()->column_width(34);
   app->set_help_flag("-h,--help", "Print this help");
-  app->set_version_flag("--version", absl::StrCat("memcg-loadgen ", std::string(kVersion)),
-                        "Print the version");
+  app->set_version_flag("--version", "memcg-loadgen " MEMCGD_VERSION, "Print the version");
   AddWhereAndWho(app, context);
   AddHow(app, context);
   app->require_subcommand(1);

@@ -157,6 +157,33 @@ std::string PollTable(const LoadgenRun& run) {
   return any ? absl::StrCat("\nReads of memory.stat beside it\n", table.Text()) : "";
 }
 
+// Counters that stayed 0 in all rows are left out.
+std::string CounterTable(const LoadgenRun& run) {
+  std::set<std::string> counted;
+  ForRows(run, [&](const CaseResult&, const FormResult& form, const std::vector<std::string>&) {
+    for (const TurnResult& turn : form.turns) {
+      for (const auto& [counter, value] : turn.counters_per_unit) {
+        if (value > 0) counted.insert(counter);
+      }
+    }
+  });
+  if (counted.empty()) return "";
+  Table table(Head(run, {counted.begin(), counted.end()}));
+  ForRows(run, [&](const CaseResult&, const FormResult& form, std::vector<std::string> cells) {
+    for (const std::string& counter : counted) {
+      double sum = 0;
+      for (const TurnResult& turn : form.turns) {
+        const auto found = turn.counters_per_unit.find(counter);
+        if (found != turn.counters_per_unit.end()) sum += found->second;
+      }
+      cells.push_back(absl::StrFormat("%.4g", sum / static_cast<double>(form.turns.size())));
+    }
+    table.AddRow(std::move(cells));
+  });
+  return absl::StrCat("\nCounters of the mechanisms, for each of the ", std::string(run.experiment.unit),
+                      "\n", table.Text());
+}
+
 std::string RatioTable(const LoadgenRun& run) {
   if (run.compared.empty()) return "";
   const std::string unit(run.experiment.unit);
@@ -281,6 +308,7 @@ Json TurnJson(const TurnResult& turn) {
     outcomes[v1::Outcome_Name(static_cast<v1::Outcome>(i)).substr(sizeof("OUTCOME_") - 1)] = turn.outcomes[i];
   }
   json["outcomes"] = outcomes;
+  if (!turn.counters_per_unit.empty()) json["mechanism_counters_per_unit"] = turn.counters_per_unit;
   Json places = Json::array();
   for (const loadgen::WorkerPlace& place : turn.places) {
     places.push_back({{"worker", place.worker}, {"cpu", place.cpu}, {"numa_node", place.numa_node}});
@@ -321,7 +349,7 @@ Json CaseJson(const CaseResult& result) {
 
 std::string LoadgenText(const LoadgenRun& run) {
   return absl::StrCat(Heading(run), Places(run), "\n", ThroughputTable(run), LatencyTable(run),
-                      PollTable(run), RatioTable(run), OutcomeLine(run));
+                      PollTable(run), CounterTable(run), RatioTable(run), OutcomeLine(run));
 }
 
 std::string LoadgenJson(const LoadgenRun& run) {

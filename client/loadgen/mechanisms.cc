@@ -105,4 +105,17 @@ absl::Status SetForms(const Forms& forms, memcgd::v1::NodeSpec* spec) {
   return absl::OkStatus();
 }
 
+std::map<std::string, uint64_t> CountersOf(const memcgd::v1::Node& node) {
+  namespace pb = google::protobuf;
+  std::map<std::string, uint64_t> counters;
+  const pb::FieldDescriptor* field = node.GetDescriptor()->FindFieldByName("mechanism_counters");
+  if (field == nullptr) return counters;
+  const pb::Message& message = node.GetReflection()->GetMessage(node, field);
+  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
+    const pb::FieldDescriptor* counter = message.GetDescriptor()->field(i);
+    counters[counter->name()] = message.GetReflection()->GetUInt64(message, counter);
+  }
+  return counters;
+}
+
 }  // namespace memcgd::client::loadgen

@@ -6,6 +6,7 @@
 #define MEMCGD_CLIENT_LOADGEN_MECHANISMS_H_
 
 #include <array>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -43,6 +44,9 @@ absl::StatusOr<Comparison> ParseComparison(std::string_view text);
 
 // UNIMPLEMENTED where this build's protocol cannot say it.
 absl::Status SetForms(const Forms& forms, memcgd::v1::NodeSpec* spec);
+
+// The mechanisms' counters of a node by name; empty where this build's protocol has none.
+std::map<std::string, uint64_t> CountersOf(const memcgd::v1::Node& node);
 
 }  // namespace memcgd::client::loadgen
 

@@ -94,7 +94,7 @@ class Poller {
         if (cancelled_ || together_.failed) return;
         std::this_thread::sleep_for(std::min<Clock::duration>(kTick, due - Clock::now()));
       }
-      status = client_.ReadCgroup(node_, path_, /*local=*/false, v1::NAME_STYLE_UNSPECIFIED).status();
+      status = Read(client_);
       if (!status.ok()) return;
       if (due < from) continue;
       ++polls;
@@ -107,6 +107,17 @@ class Poller {
   Histogram poll_ns;
 
  private:
+  // What the node's form of statistics serves without a flush, where this build's client can ask for that.
+  template <typename Client>
+  absl::Status Read(Client& client) {
+    constexpr v1::NameStyle kNames = v1::NAME_STYLE_V2;
+    if constexpr (requires { client.ReadCgroup(node_, path_, false, kNames, true); }) {
+      return client.ReadCgroup(node_, path_, /*local=*/false, kNames, /*fast=*/true).status();
+    } else {
+      return client.ReadCgroup(node_, path_, /*local=*/false, kNames).status();
+    }
+  }
+
   NodeClient& client_;
   const std::string node_, path_;
   const nanoseconds period_;
@@ -133,11 +144,13 @@ class Turn {
     for (auto& worker : workers_) threads.emplace_back([&worker] { worker->Run(); });
     together_.barrier.arrive_and_wait();
     together_.barrier.arrive_and_wait();
+    const Counters before = ReadCounters();
     together_.begin = Clock::now();
     together_.barrier.arrive_and_wait();
     for (auto& poller : pollers_) threads.emplace_back([&poller] { poller->Run(); });
     Watch();
     together_.barrier.arrive_and_wait();
+    CountPerUnit(before);
     together_.barrier.arrive_and_wait();
     for (std::thread& thread : threads) thread.join();
     Collect();
@@ -145,6 +158,7 @@ class Turn {
   }
 
  private:
+  using Counters = std::map<std::string, uint64_t>;
   struct CpuTimes {
     double own = 0;
     absl::StatusOr<double> server = 0.0;
@@ -178,6 +192,30 @@ class Turn {
                                                   options_.cancelled));
     }
     return absl::OkStatus();
+  }
+
+  // Of all nodes; empty where something is wrong, which the streams find too.
+  Counters ReadCounters() {
+    Counters sums;
+    for (const std::string& name : nodes_.names()) {
+      if (together_.failed || *options_.cancelled) return {};
+      const absl::StatusOr<v1::Node> node = nodes_.client()->GetNode(name);
+      if (!node.ok()) return {};
+      for (const auto& [counter, value] : CountersOf(*node)) sums[counter] += value;
+    }
+    return sums;
+  }
+
+  // REQUIRES: the workers have sent all that is measured, and nothing after it.
+  void CountPerUnit(const Counters& before) {
+    const Counters now = ReadCounters();
+    uint64_t units = 0;
+    for (const auto& worker : workers_) units += worker->units_so_far();
+    if (units == 0 || before.size() != now.size()) return;
+    for (const auto& [counter, value] : now) {
+      result_.counters_per_unit[counter] =
+          static_cast<double>(value - before.at(counter)) / static_cast<double>(units);
+    }
   }
 
   CpuTimes Now() const {

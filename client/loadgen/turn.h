@@ -17,6 +17,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -66,6 +67,8 @@ struct TurnResult {
   uint64_t polls = 0;
   Histogram poll_ns;
   std::vector<WorkerPlace> places;
+  // The mechanisms' counters for each unit, the warm-up included; empty where the server has none.
+  std::map<std::string, double> counters_per_unit;
 
   double EventsPerSecond() const { return seconds > 0 ? static_cast<double>(events) / seconds : 0; }
   double UnitsPerSecond() const { return seconds > 0 ? static_cast<double>(units) / seconds : 0; }

@@ -129,6 +129,7 @@ bool Worker::SendNext(Clock::time_point due) {
     used_up_ = true;
     return false;
   }
+  units_so_far_ += units;
   // The time of sending where there is no time at which it should be: filling is not the server's.
   waiting_.push_back({arrivals_ != nullptr ? due : Clock::now(), events, units});
   stream_->Send(&request_);

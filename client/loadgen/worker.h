@@ -58,6 +58,8 @@ class Worker {
 
   const absl::Status& status() const { return status_; }
   uint64_t events_so_far() const { return events_so_far_.load(std::memory_order_relaxed); }
+  // In all batches that were sent in the warm-up and after it.  When measuring is over.
+  uint64_t units_so_far() const { return units_so_far_; }
   // Acknowledged within the measured time, and its end: that of the turn, or earlier where there were no
   // more events.
   uint64_t events() const { return events_; }
@@ -98,6 +100,7 @@ class Worker {
   absl::Status status_;
   Clock::time_point measured_from_, end_;
   std::atomic<uint64_t> events_so_far_{0};
+  uint64_t units_so_far_ = 0;
   uint64_t events_ = 0, units_ = 0, batches_ = 0;
   Histogram latency_ns_;
   std::array<uint64_t, LoadStream::kOutcomes> outcomes_{};
