@@ -66,7 +66,6 @@ std::vector<Case> MmapCases(const Settings& settings, std::string_view compared,
   const bool batch_compared = compared == "commit_batch";
   std::vector<uint64_t> sizes;
   for (unsigned shift = 12; shift <= 30; shift += 3) sizes.push_back(uint64_t{1} << shift);
-  sizes.insert(sizes.end() - 1, 128 << 20);
   std::vector<Case> cases;
   for (uint32_t threads : Or(settings.streams, {2})) {
     for (uint32_t lift : batch_compared ? std::vector<uint32_t>{0} : Or(settings.lifts, {1, 16, 64})) {
