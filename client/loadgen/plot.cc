@@ -177,21 +177,31 @@ std::vector<Line> ThroughputLines(const std::vector<CaseResult>& results) {
 constexpr double kPercents[] = {50, 90, 99, 99.9, 100};
 constexpr const char* kPercentNames[] = {"p50", "p90", "p99", "p99.9", "max"};
 
-// Latency: one line for each case and form, its place on the axis the percentile's number.
+// Latency: one line for each case and form, its place on the axis the percentile's number.  Where those would
+// be too many to tell apart, the cases of a series are one.
 std::vector<Line> LatencyLines(const std::vector<CaseResult>& results) {
-  std::vector<Line> lines;
+  constexpr size_t kMostLines = 8;
+  const bool by_case = results.empty() || results.size() * results.front().forms.size() <= kMostLines;
+  std::vector<std::pair<std::string, Histogram>> latencies;
   for (const CaseResult& result : results) {
     for (const FormResult& form : result.forms) {
-      const Histogram latency = form.Latency();
-      if (latency.count() == 0) continue;
-      Line line{NameOf(result.measured.label, form.form), {}};
-      for (size_t i = 0; i < std::size(kPercents); ++i) {
-        const double us = std::max(static_cast<double>(latency.Percentile(kPercents[i])) / 1e3, 0.001);
-        line.points.push_back(
-            {static_cast<double>(i), us, absl::StrCat(kPercentNames[i], ": ", ShortTime(us))});
-      }
-      lines.push_back(std::move(line));
+      const std::string name = NameOf(by_case ? result.measured.label : result.measured.series, form.form);
+      auto known = std::find_if(latencies.begin(), latencies.end(),
+                                [&](const auto& one) { return one.first == name; });
+      if (known == latencies.end()) known = latencies.insert(known, {name, Histogram()});
+      known->second.Merge(form.Latency());
     }
+  }
+  std::vector<Line> lines;
+  for (const auto& [name, latency] : latencies) {
+    if (latency.count() == 0) continue;
+    Line line{name, {}};
+    for (size_t i = 0; i < std::size(kPercents); ++i) {
+      const double us = std::max(static_cast<double>(latency.Percentile(kPercents[i])) / 1e3, 0.001);
+      line.points.push_back(
+          {static_cast<double>(i), us, absl::StrCat(kPercentNames[i], ": ", ShortTime(us))});
+    }
+    lines.push_back(std::move(line));
   }
   return lines;
 }
