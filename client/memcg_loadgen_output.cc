@@ -136,8 +136,19 @@ const FormResult* Unpolled(const LoadgenRun& run, const CaseResult& polled, cons
   return nullptr;
 }
 
+// How much less a writer gets done than without reads: by CPU time of the server where that is known.
+std::string SlowDown(const FormResult* without, const FormResult& with, bool by_cpu) {
+  const auto rate = [by_cpu](const FormResult& form) {
+    return HarmonicMean(by_cpu ? form.UnitsPerCpuSecond() : form.UnitsPerSecond());
+  };
+  if (without == nullptr || rate(*without) <= 0) return "-";
+  return absl::StrFormat("%.2f %%", 100 * (1 - rate(with) / rate(*without)));
+}
+
 std::string PollTable(const LoadgenRun& run) {
-  Table table(Head(run, {"reads", "p50", "p99", "max", "of a CPU, at most", "writer's slow-down"}));
+  const bool cpu_known = ServerCpuKnown(run);
+  Table table(Head(run, {"reads", "p50", "p99", "max", "of a CPU, at most",
+                         cpu_known ? "writer's slow-down (CPU)" : "writer's slow-down"}));
   bool any = false;
   ForRows(run, [&](const CaseResult& result, const FormResult& form, std::vector<std::string> cells) {
     if (result.measured.polls == 0) return;
@@ -147,11 +158,7 @@ std::string PollTable(const LoadgenRun& run) {
     for (double percent : {50.0, 99.0}) cells.push_back(TimeText(polls.Percentile(percent)));
     cells.push_back(TimeText(polls.max()));
     cells.push_back(absl::StrFormat("%.3f %%", 100 * Mean(form.turns, PollShare)));
-    const FormResult* without = Unpolled(run, result, form.form);
-    const double before = without == nullptr ? 0 : HarmonicMean(without->UnitsPerSecond());
-    cells.push_back(
-        before <= 0 ? "-"
-                    : absl::StrFormat("%.2f %%", 100 * (1 - HarmonicMean(form.UnitsPerSecond()) / before)));
+    cells.push_back(SlowDown(Unpolled(run, result, form.form), form, cpu_known));
     table.AddRow(std::move(cells));
   });
   return any ? absl::StrCat("\nReads of memory.stat beside it\n", table.Text()) : "";
