@@ -65,12 +65,14 @@ std::string OneLine(const std::string& text) {
 
 }  // namespace
 
-absl::StatusOr<Server> ConnectTo(const std::string& address, std::chrono::milliseconds timeout) {
+absl::StatusOr<Server> ConnectTo(const std::string& address, std::chrono::milliseconds timeout,
+                                 bool own_connection) {
   absl::Status status = CheckAddress(address);
   if (!status.ok()) return status;
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxReceiveBytes);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  if (own_connection) arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   // A server that was restarted is found again soon, not after gRPC's own backoff of up to two minutes.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);

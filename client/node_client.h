@@ -37,8 +37,10 @@ struct Server {
 };
 
 // A channel to HOST:PORT or unix:PATH; connects when it is first used.  INVALID_ARGUMENT where the address is
-// neither.  No proxy is asked on the way, whatever the environment says.
-absl::StatusOr<Server> ConnectTo(const std::string& address, std::chrono::milliseconds timeout);
+// neither.  No proxy is asked on the way, whatever the environment says.  Channels to one address share a
+// connection, but those that want their own.
+absl::StatusOr<Server> ConnectTo(const std::string& address, std::chrono::milliseconds timeout,
+                                 bool own_connection = false);
 
 // The same code and message, on one line; where the server cannot be reached or does not answer the message
 // says which server and what to do.

@@ -60,6 +60,7 @@ class Dependencies(unittest.TestCase):
 
     def test_client_knows_neither_core_nor_server(self):
         self.check_no_include('client', 'core/', 'server/')
+        self.check_no_include('client/loadgen', 'core/', 'server/')
 
     def test_server_does_not_know_client(self):
         self.check_no_include('server', 'client/')
@@ -197,6 +198,9 @@ class Flags(unittest.TestCase):
 
     def test_memcgctl(self):
         self.check('memcgctl.md', 'memcgctl')
+
+    def test_memcg_loadgen(self):
+        self.check('loadgen.md', 'memcg-loadgen')
 
 
 if __name__ == '__main__':
