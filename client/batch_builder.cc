@@ -83,7 +83,7 @@ void BatchBuilder::AddFile(const EventPlace& place, WordKind kind, uint32_t file
 void BatchBuilder::AddFileRange(const EventPlace& place, WordKind kind, uint32_t file, uint64_t index,
                                 uint64_t count, uint32_t order) {
   const FileRange::Op op = RangeOp(kind);
-  // kReadahead has no wide form: a mark past 16 TiB of a file is a mark the less.
+  // A mark of readahead that needs the wide form lies past 16 TiB of a file: it is a mark the less.
   if (op == FileRange::OP_UNSPECIFIED) return;
   FileRange* range = AddSide(place)->mutable_file_range();
   range->set_op(op);

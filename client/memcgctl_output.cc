@@ -243,6 +243,8 @@ std::string NodeJson(const v1::Node& node) {
   AppendNumber("commit_limit_bytes", node.commit_limit_bytes(), &json);
   AppendKey("state_hash", &json);
   json += absl::StrFormat("\"%016x\"", node.state_hash());
+  AppendKey("reclaim", &json);
+  json += JsonString(FormName(v1::ReclaimMode_Name(spec.reclaim()), "RECLAIM_MODE_"));
   AppendKey("mechanisms", &json);
   json += '{';
   for (const auto& [name, form] : Forms(spec.mechanisms())) {
@@ -280,6 +282,7 @@ std::string NodeTable(const v1::Node& node) {
   table.AddRow({"page size", bytes(spec.page_size())});
   table.AddRow({"zero page", spec.no_zero_page() ? "no" : "yes"});
   table.AddRow({"overcommit", OvercommitName(spec.overcommit())});
+  table.AddRow({"reclaim", FormName(v1::ReclaimMode_Name(spec.reclaim()), "RECLAIM_MODE_")});
   for (auto& [name, form] : Forms(spec.mechanisms())) {
     table.AddRow({absl::StrReplaceAll(name, {{"_", " "}}), std::move(form)});
   }

@@ -46,6 +46,9 @@ void SpecFlags::AddTo(CLI::App* app) {
           ->type_name("guess|always|never")
           ->check(CLI::IsMember({"guess", "always", "never"}).description(""))
           ->capture_default_str(),
+      AddChoice(app, "--reclaim", &reclaim, {"recorded", "none"},
+                "What makes room at a limit: what the trace tells, or nothing: the fault is refused")
+          ->capture_default_str(),
       app->add_flag("--no-zero-page", no_zero_page,
                     "A read of untouched memory gets a page of its own, as on kernels without a zero page"),
       AddChoice(app, "--charge-order", &charge_order, {"charge_first", "uptodate_first"},
@@ -69,6 +72,7 @@ v1::NodeSpec SpecFlags::Spec(uint32_t cpus_otherwise) const {
   spec.set_page_size(page_size > UINT32_MAX ? UINT32_MAX : static_cast<uint32_t>(page_size));
   spec.set_no_zero_page(no_zero_page);
   spec.set_overcommit(OvercommitPolicyOf(overcommit));
+  spec.set_reclaim(FormOf<v1::ReclaimMode>(reclaim, "RECLAIM_MODE_", v1::ReclaimMode_Parse));
   v1::Mechanisms* forms = spec.mutable_mechanisms();
   forms->set_charge_order(FormOf<v1::ChargeOrder>(charge_order, "CHARGE_ORDER_", v1::ChargeOrder_Parse));
   forms->set_commit_batch(FormOf<v1::CommitBatch>(commit_batch, "COMMIT_BATCH_", v1::CommitBatch_Parse));

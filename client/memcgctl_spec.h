@@ -35,6 +35,7 @@ struct SpecFlags {
   uint64_t swap_bytes = 0;
   uint64_t page_size = 0;
   std::string overcommit = "guess";
+  std::string reclaim = "recorded";
   bool no_zero_page = false;
   // Forms of the mechanisms; empty: the default.
   std::string charge_order, commit_batch, css_refs, stats, lru_lock;

@@ -48,18 +48,19 @@ v1::OvercommitPolicy ToWire(core::OvercommitPolicy policy) {
   return v1::OVERCOMMIT_POLICY_UNSPECIFIED;
 }
 
-// Forms of the mechanisms: the wire's numbers are the core's plus one, and 0 is the default.
+// Forms of the mechanisms, and of reclaim: the wire's numbers are the core's plus one, and 0 is the default.
 static_assert(v1::CHARGE_ORDER_UPTODATE_FIRST == static_cast<int>(core::ChargeOrder::kUptodateFirst) + 1 &&
               v1::COMMIT_BATCH_SMALL == static_cast<int>(core::CommitBatch::kSmall) + 1 &&
               v1::CSS_REFS_PER_PAGE == static_cast<int>(core::CssRefs::kPerPage) + 1 &&
               v1::STATS_FORM_RSTAT == static_cast<int>(core::StatsForm::kRstat) + 1 &&
-              v1::LRU_LOCK_PER_NODE == static_cast<int>(core::LruLock::kPerNode) + 1);
+              v1::LRU_LOCK_PER_NODE == static_cast<int>(core::LruLock::kPerNode) + 1 &&
+              v1::RECLAIM_MODE_NONE == static_cast<int>(core::Reclaim::kNone) + 1);
 
 // `forms` is the number of values that the wire's enum has, the unspecified one included.
 template <typename Form>
 absl::Status SetForm(std::string_view field, int wire, int forms, Form* form) {
   if (wire < 0 || wire >= forms) {
-    return BadField(Cat("spec.mechanisms.", field), Cat("form ", wire, " is unknown"));
+    return BadField(std::string(field), Cat("form ", wire, " is unknown"));
   }
   if (wire != 0) *form = static_cast<Form>(wire - 1);
   return absl::OkStatus();
@@ -67,12 +68,13 @@ absl::Status SetForm(std::string_view field, int wire, int forms, Form* form) {
 
 absl::StatusOr<core::Mechanisms> ToCore(const v1::Mechanisms& from) {
   core::Mechanisms to;
-  absl::Status status =
-      SetForm("charge_order", from.charge_order(), v1::ChargeOrder_ARRAYSIZE, &to.charge_order);
-  status.Update(SetForm("commit_batch", from.commit_batch(), v1::CommitBatch_ARRAYSIZE, &to.commit_batch));
-  status.Update(SetForm("css_refs", from.css_refs(), v1::CssRefs_ARRAYSIZE, &to.css_refs));
-  status.Update(SetForm("stats", from.stats(), v1::StatsForm_ARRAYSIZE, &to.stats));
-  status.Update(SetForm("lru_lock", from.lru_lock(), v1::LruLock_ARRAYSIZE, &to.lru_lock));
+  absl::Status status = SetForm("spec.mechanisms.charge_order", from.charge_order(),
+                                v1::ChargeOrder_ARRAYSIZE, &to.charge_order);
+  status.Update(SetForm("spec.mechanisms.commit_batch", from.commit_batch(), v1::CommitBatch_ARRAYSIZE,
+                        &to.commit_batch));
+  status.Update(SetForm("spec.mechanisms.css_refs", from.css_refs(), v1::CssRefs_ARRAYSIZE, &to.css_refs));
+  status.Update(SetForm("spec.mechanisms.stats", from.stats(), v1::StatsForm_ARRAYSIZE, &to.stats));
+  status.Update(SetForm("spec.mechanisms.lru_lock", from.lru_lock(), v1::LruLock_ARRAYSIZE, &to.lru_lock));
   if (!status.ok()) return status;
   return to;
 }
@@ -413,6 +415,9 @@ absl::StatusOr<core::NodeConfig> ToCore(const v1::NodeSpec& spec) {
   const absl::StatusOr<core::Mechanisms> mechanisms = ToCore(spec.mechanisms());
   if (!mechanisms.ok()) return mechanisms.status();
   core::NodeConfig config;
+  const absl::Status reclaim =
+      SetForm("spec.reclaim", spec.reclaim(), v1::ReclaimMode_ARRAYSIZE, &config.reclaim);
+  if (!reclaim.ok()) return reclaim;
   if (spec.cpus() != 0) config.cpus = spec.cpus();
   if (spec.memory_bytes() != 0) config.memory_bytes = spec.memory_bytes();
   config.swap_bytes = spec.swap_bytes();
@@ -446,6 +451,7 @@ void FillNode(const core::NodeInfo& from, v1::Node* to) {
   spec->set_overcommit_ratio(from.config.overcommit_ratio);
   spec->set_overcommit_kbytes(from.config.overcommit_kbytes);
   FillMechanisms(from.config.mechanisms, spec->mutable_mechanisms());
+  spec->set_reclaim(static_cast<v1::ReclaimMode>(static_cast<int>(from.config.reclaim) + 1));
   to->set_streams(from.streams);
   to->set_events(from.events);
   to->set_cgroups(from.cgroups);

@@ -12,6 +12,8 @@
 namespace memcgd::client::loadgen {
 namespace {
 
+namespace pb = google::protobuf;
+
 const MechanismNames* Find(std::string_view name) {
   for (const MechanismNames& mechanism : MechanismList()) {
     if (mechanism.name == name) return &mechanism;
@@ -80,37 +82,25 @@ absl::StatusOr<Comparison> ParseComparison(std::string_view text) {
   return comparison;
 }
 
-// By reflection: NodeSpec's message `mechanisms` is found where this build's protocol has it.
-absl::Status SetForms(const Forms& forms, memcgd::v1::NodeSpec* spec) {
-  namespace pb = google::protobuf;
-  const pb::FieldDescriptor* field = spec->GetDescriptor()->FindFieldByName("mechanisms");
+// An enum's values are its name and the form's, in capitals.
+void SetForms(const Forms& forms, memcgd::v1::NodeSpec* spec) {
+  memcgd::v1::Mechanisms* mechanisms = spec->mutable_mechanisms();
+  const pb::Reflection* reflection = mechanisms->GetReflection();
   for (const auto& [name, form] : forms) {
-    const MechanismNames* mechanism = Find(name);
-    if (mechanism == nullptr || form == mechanism->newer) continue;  // the default
-    const pb::FieldDescriptor* choice =
-        field == nullptr ? nullptr : field->message_type()->FindFieldByName(name);
-    const pb::EnumValueDescriptor* value = nullptr;
-    for (int i = 0; choice != nullptr && i < choice->enum_type()->value_count(); ++i) {
-      const std::string suffix = absl::StrCat("_", absl::AsciiStrToUpper(form));
-      if (absl::EndsWith(choice->enum_type()->value(i)->name(), suffix))
-        value = choice->enum_type()->value(i);
+    const pb::FieldDescriptor* choice = mechanisms->GetDescriptor()->FindFieldByName(name);
+    if (choice == nullptr) continue;  // "none"
+    for (int i = 0; i < choice->enum_type()->value_count(); ++i) {
+      const pb::EnumValueDescriptor* value = choice->enum_type()->value(i);
+      if (absl::EndsWith(value->name(), absl::StrCat("_", absl::AsciiStrToUpper(form)))) {
+        reflection->SetEnum(mechanisms, choice, value);
+      }
     }
-    if (value == nullptr) {
-      return absl::UnimplementedError(
-          absl::StrCat("the protocol of this build cannot ask a node for ", name, "=", form));
-    }
-    pb::Message* message = spec->GetReflection()->MutableMessage(spec, field);
-    message->GetReflection()->SetEnum(message, choice, value);
   }
-  return absl::OkStatus();
 }
 
 std::map<std::string, uint64_t> CountersOf(const memcgd::v1::Node& node) {
-  namespace pb = google::protobuf;
   std::map<std::string, uint64_t> counters;
-  const pb::FieldDescriptor* field = node.GetDescriptor()->FindFieldByName("mechanism_counters");
-  if (field == nullptr) return counters;
-  const pb::Message& message = node.GetReflection()->GetMessage(node, field);
+  const memcgd::v1::MechanismCounters& message = node.mechanism_counters();
   for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
     const pb::FieldDescriptor* counter = message.GetDescriptor()->field(i);
     counters[counter->name()] = message.GetReflection()->GetUInt64(message, counter);

@@ -42,10 +42,10 @@ struct Comparison {
 // "stats" (its first older form), "stats=rstat", or "none".
 absl::StatusOr<Comparison> ParseComparison(std::string_view text);
 
-// UNIMPLEMENTED where this build's protocol cannot say it.
-absl::Status SetForms(const Forms& forms, memcgd::v1::NodeSpec* spec);
+// Names that are no mechanism's are left out.
+void SetForms(const Forms& forms, memcgd::v1::NodeSpec* spec);
 
-// The mechanisms' counters of a node by name; empty where this build's protocol has none.
+// The mechanisms' counters of a node by name.
 std::map<std::string, uint64_t> CountersOf(const memcgd::v1::Node& node);
 
 }  // namespace memcgd::client::loadgen

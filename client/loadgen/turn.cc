@@ -136,8 +136,8 @@ class Turn {
 
   TurnResult Run(const Forms& forms) {
     v1::NodeSpec spec = measured_.spec;
-    result_.status = SetForms(forms, &spec);
-    if (result_.status.ok()) result_.status = nodes_.Make(spec);
+    SetForms(forms, &spec);
+    result_.status = nodes_.Make(spec);
     if (result_.status.ok()) result_.status = MakeWorkers();
     if (!result_.status.ok()) return std::move(result_);
     std::vector<std::thread> threads;

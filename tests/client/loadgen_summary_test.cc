@@ -1,5 +1,7 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/ascii.h"
 #include "client/loadgen/cpu_time.h"
 #include "client/loadgen/mechanisms.h"
 #include "client/loadgen/pinning.h"
@@ -42,10 +44,16 @@ TEST(MechanismsTest, ComparisonsByName) {
   EXPECT_FALSE(ParseForm("lru_lock=walk").ok());
 }
 
-TEST(MechanismsTest, TheDefaultNeedsNothingOfTheProtocol) {
-  memcgd::v1::NodeSpec spec;
-  EXPECT_TRUE(SetForms({{"stats", "spill"}, {"none", "first"}}, &spec).ok());
-  EXPECT_EQ(spec.ByteSizeLong(), 0u);
+TEST(MechanismsTest, ASpecTellsTheFormsThatWereChosen) {
+  for (const MechanismNames& mechanism : MechanismList()) {
+    for (std::string_view form : mechanism.older) {
+      memcgd::v1::NodeSpec spec;
+      SetForms({{std::string(mechanism.name), std::string(form)}, {"none", "first"}}, &spec);
+      EXPECT_THAT(spec.mechanisms().ShortDebugString(),
+                  testing::AllOf(testing::StartsWith(std::string(mechanism.name) + ": "),
+                                 testing::EndsWith("_" + absl::AsciiStrToUpper(std::string(form)))));
+    }
+  }
 }
 
 TEST(PinningTest, CpuLists) {

@@ -252,6 +252,15 @@ class WithServer(EndToEnd):
             self.assert_one_line(err)
             self.assertIn(flag, err)
 
+    def test_a_node_that_reclaims_nothing_refuses_what_passes_a_limit(self):
+        def ctl(*arguments):
+            return self.run_ctl('node', *arguments, '-o', 'json', server=self.server.address)
+
+        code, out, err = ctl('create', 'full', '--reclaim', 'none')
+        self.assertEqual((code, json.loads(out)['reclaim']), (0, 'none'), err)
+        self.assertEqual(json.loads(ctl('create', 'forced')[1])['reclaim'], 'recorded')
+        self.assertEqual(ctl('create', 'odd', '--reclaim', 'some')[0], 2)
+
     def test_overcommit_of_a_node_is_set_while_it_lives(self):
         def ctl(*arguments):
             return self.run_ctl('node', *arguments, '-o', 'json', server=self.server.address)
