@@ -147,6 +147,18 @@ class Experiments(EndToEnd):
         self.assert_no_nodes()
 
 
+    def test_compare_has_the_forms_of_a_mechanism(self):
+        code, out, err = self.start('pft', *SHORT, '--streams', '1', '--compare', 'lru_lock', '-o', 'json').finish()
+        if code == 1:  # a protocol without mechanisms
+            self.assertRegex(err, r'\Amemcg-loadgen: UNIMPLEMENTED: [^\n]*lru_lock=per_node\n\Z')
+            return
+        self.assertEqual((code, err), (0, ''))
+        forms = json.loads(out)['cases'][0]['forms']
+        self.assertEqual([form['form'] for form in forms], ['per_node', 'per_memcg'])
+        for form in forms:
+            self.assertGreater(form['turns'][0]['mechanism_counters_per_unit']['lru_lock_acquisitions'], 0)
+
+
 class Workers(EndToEnd):
     def threads_of(self, pid):
         """Allowed CPUs by worker, from /proc."""
