@@ -10,10 +10,6 @@
 #include "client/loadgen/mechanisms.h"
 #include "client/loadgen/pinning.h"
 
-#ifndef MEMCGD_VERSION
-#define MEMCGD_VERSION "0.1.0"
-#endif
-
 namespace memcgd::client {
 namespace {
 

@@ -107,15 +107,9 @@ class Poller {
   Histogram poll_ns;
 
  private:
-  // What the node's form of statistics serves without a flush, where this build's client can ask for that.
-  template <typename Client>
-  absl::Status Read(Client& client) {
-    constexpr v1::NameStyle kNames = v1::NAME_STYLE_V2;
-    if constexpr (requires { client.ReadCgroup(node_, path_, false, kNames, true); }) {
-      return client.ReadCgroup(node_, path_, /*local=*/false, kNames, /*fast=*/true).status();
-    } else {
-      return client.ReadCgroup(node_, path_, /*local=*/false, kNames).status();
-    }
+  // What the node's form of statistics serves a reader.
+  absl::Status Read(NodeClient& client) {
+    return client.ReadCgroup(node_, path_, /*local=*/false, v1::NAME_STYLE_V2, /*fast=*/true).status();
   }
 
   NodeClient& client_;
