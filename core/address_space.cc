@@ -4,8 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/workings.h"
-
 namespace memcgd::core {
 
 template <class Forms>

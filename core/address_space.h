@@ -7,15 +7,15 @@
 #ifndef MEMCGD_CORE_ADDRESS_SPACE_H_
 #define MEMCGD_CORE_ADDRESS_SPACE_H_
 
+#include "core/accounts.h"
 #include "core/fault.h"
-#include "core/machine.h"
 
 namespace memcgd::core {
 
 template <class Forms>
 class AddressSpaces {
  public:
-  AddressSpaces(Workings<Forms>& machine, Faults<Forms>& faults) : m_(machine), faults_(faults) {}
+  AddressSpaces(Accounts<Forms>& machine, Faults<Forms>& faults) : m_(machine), faults_(faults) {}
 
   // `file` is the node's file, or kNone.  kEnomem: the overcommit policy refuses; nothing was mapped.
   Outcome Mmap(CpuSlot& slot, Mm& mm, const wide::Mmap& map, FileId file)
@@ -58,7 +58,7 @@ class AddressSpaces {
   void HoldObject(CpuSlot& slot, FileId file, int64_t pages);
   void InsertArea(CpuSlot& slot, Mm& mm, const Vma& vma) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
 
-  Workings<Forms>& m_;
+  Accounts<Forms>& m_;
   Faults<Forms>& faults_;
 };
 

@@ -9,14 +9,14 @@
 #ifndef MEMCGD_CORE_FAULT_H_
 #define MEMCGD_CORE_FAULT_H_
 
-#include "core/machine.h"
+#include "core/accounts.h"
 
 namespace memcgd::core {
 
 template <class Forms>
 class Faults {
  public:
-  explicit Faults(Workings<Forms>& machine) : m_(machine) {}
+  explicit Faults(Accounts<Forms>& machine) : m_(machine) {}
 
   // The most frequent fault, in its shortest form: a write to private memory of no file that has no page
   // there yet, by a thread that gave no hints.  kInvalid, with nothing done, where it is any
@@ -126,7 +126,7 @@ class Faults {
     pte = 0;
   }
 
-  Workings<Forms>& m_;
+  Accounts<Forms>& m_;
 };
 
 }  // namespace memcgd::core

@@ -1,4 +1,4 @@
-// The parts of a node, in reading order: its state, whatever forms work on it (workings.h).
+// The parts of a node, in reading order: its state, whatever forms work on it (accounts.h, workings.h).
 //
 // Thread safety: each part's own.
 #ifndef MEMCGD_CORE_MACHINE_H_
@@ -18,10 +18,6 @@
 #include "core/process_table.h"
 
 namespace memcgd::core {
-
-// The machine and what works on it (workings.h).
-template <class Forms>
-struct Workings;
 
 struct Machine {
   explicit Machine(const NodeConfig& node_config);

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "core/workings.h"
-
 namespace memcgd::core {
 
 template <class Forms>

@@ -11,16 +11,16 @@
 #include <string>
 #include <string_view>
 
+#include "core/accounts.h"
 #include "core/address_space.h"
 #include "core/fault.h"
-#include "core/machine.h"
 
 namespace memcgd::core {
 
 template <class Forms>
 class Processes {
  public:
-  Processes(Workings<Forms>& machine, AddressSpaces<Forms>& spaces, Faults<Forms>& faults)
+  Processes(Accounts<Forms>& machine, AddressSpaces<Forms>& spaces, Faults<Forms>& faults)
       : m_(machine), spaces_(spaces), faults_(faults) {}
 
   // The thread, or null where none of that id is alive.
@@ -52,7 +52,7 @@ class Processes {
   // Once for each generation; the threads that still name it are gone with it.
   void EndProcess(CpuSlot& slot, Process& process, uint32_t generation);
 
-  Workings<Forms>& m_;
+  Accounts<Forms>& m_;
   AddressSpaces<Forms>& spaces_;
   Faults<Forms>& faults_;
 };

@@ -276,6 +276,7 @@ TEST(WireTest, ASpecSurvivesTheWayThereAndBack) {
   spec.set_page_size(65536);
   spec.set_no_zero_page(true);
   spec.set_overcommit(v1::OVERCOMMIT_POLICY_ALWAYS);
+  spec.set_reclaim(v1::RECLAIM_MODE_NONE);
   spec.set_overcommit_ratio(70);
   spec.set_overcommit_kbytes(4);
   spec.mutable_mechanisms()->set_charge_order(v1::CHARGE_ORDER_UPTODATE_FIRST);

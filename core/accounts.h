@@ -1,0 +1,27 @@
+// A machine with its accounts: charges and statistics, lists, page cache, compiled for one type of forms.
+//
+// Thread safety: each part's own.
+#ifndef MEMCGD_CORE_ACCOUNTS_H_
+#define MEMCGD_CORE_ACCOUNTS_H_
+
+#include "core/charge.h"
+#include "core/forms.h"
+#include "core/lru.h"
+#include "core/machine.h"
+#include "core/page_cache.h"
+
+namespace memcgd::core {
+
+template <class Forms>
+struct Accounts : Machine {
+  explicit Accounts(const NodeConfig& node_config) : Machine(node_config) {}
+
+  [[no_unique_address]] const Forms forms{config.mechanisms};
+  Charges<Forms> charges{*this};
+  Lru<Forms> lru{tree, arena, charges};
+  PageCache<Forms> cache{tree, arena, charges, lru};
+};
+
+}  // namespace memcgd::core
+
+#endif  // MEMCGD_CORE_ACCOUNTS_H_
