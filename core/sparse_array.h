@@ -10,6 +10,8 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
+#include <iterator>
 #include <memory>
 
 #include "absl/container/btree_map.h"
@@ -36,7 +38,10 @@ class SparseArray {
     const Recent& recent = recent_[number % kRecent];
     Directory& directory = number == recent.number ? *recent.directory : EnsureDirectory(number);
     std::unique_ptr<Leaf>& leaf = directory[page / kLeafEntries % kFanout];
-    if (leaf == nullptr) leaf = std::make_unique<Leaf>();
+    if (leaf == nullptr) {
+      leaf = std::make_unique<Leaf>();
+      ++leaves_;
+    }
     return (*leaf)[page % kLeafEntries];
   }
   // Brings the entry's cache line near, where its leaf is found without the B-tree.
@@ -49,51 +54,86 @@ class SparseArray {
   // Calls fn(page, entry&) for each present entry, in order.
   template <typename Fn>
   void ForEach(PageRange range, Fn fn) {
-    ForEach(range, fn, [](uint32_t) {});
+    ForEachLeaf(range, [&](PageNumber base, Leaf& leaf, uint32_t begin, uint32_t end) {
+      WalkLeaf(base, leaf, begin, end, fn);
+    });
   }
-  // The same; calls soon(entry) some entries before.
+  // The same; where there is so much that it is not in the cache, it calls soon(entry) some entries before.
   template <typename Fn, typename Soon>
   void ForEach(PageRange range, Fn fn, Soon soon) {
-    constexpr uint32_t kAhead = 8;
-    for (auto it = directories_.lower_bound(range.first / kDirectoryEntries); it != directories_.end();
-         ++it) {
-      for (uint64_t slot = 0; slot < kFanout; ++slot) {
-        PageNumber base = it->first * kDirectoryEntries + slot * kLeafEntries;
-        if (base >= range.end) return;
-        if (base + kLeafEntries <= range.first || (*it->second)[slot] == nullptr) continue;
-        Leaf& leaf = *(*it->second)[slot];
-        uint32_t begin = base < range.first ? static_cast<uint32_t>(range.first - base) : 0;
-        uint32_t end =
-            range.end - base < kLeafEntries ? static_cast<uint32_t>(range.end - base) : kLeafEntries;
-        for (uint32_t i = begin; i < end; ++i) {
-          if (i + kAhead < end && leaf[i + kAhead] != 0) soon(leaf[i + kAhead]);
-          if (leaf[i] != 0) fn(base + i, leaf[i]);
-        }
+    bool many = leaves_ > kManyLeaves;
+    ForEachLeaf(range, [&](PageNumber base, Leaf& leaf, uint32_t begin, uint32_t end) {
+      if (!many) return WalkLeaf(base, leaf, begin, end, fn);
+      for (uint32_t i = begin; i < end; ++i) {
+        if (i + kAhead < end && leaf[i + kAhead] != 0) soon(leaf[i + kAhead]);
+        if (leaf[i] != 0) fn(base + i, leaf[i]);
       }
-    }
+    });
   }
   // Frees the leaves that lie wholly in the range, and directories that do; their entries are 0.
   void FreeLeaves(PageRange range) {
+    bool freed = false;
     for (auto it = directories_.lower_bound(range.first / kDirectoryEntries); it != directories_.end();) {
       PageNumber base = it->first * kDirectoryEntries;
       if (base >= range.end) break;
-      if (base >= range.first && range.end - base >= kDirectoryEntries) {
-        it = directories_.erase(it);
-        continue;
+      bool whole = base >= range.first && range.end - base >= kDirectoryEntries;
+      uint64_t slot = base < range.first ? (range.first - base + kLeafEntries - 1) / kLeafEntries : 0;
+      for (; slot < kFanout && range.end - base >= (slot + 1) * kLeafEntries; ++slot) {
+        std::unique_ptr<Leaf>& leaf = (*it->second)[slot];
+        if (leaf == nullptr) continue;
+        leaf = nullptr;
+        --leaves_;
       }
-      for (uint64_t slot = 0; slot < kFanout; ++slot) {
-        PageNumber first = base + slot * kLeafEntries;
-        if (first >= range.first && first + kLeafEntries <= range.end) (*it->second)[slot] = nullptr;
-      }
-      ++it;
+      freed |= whole;
+      it = whole ? directories_.erase(it) : std::next(it);
     }
-    recent_.fill({});
+    if (freed) recent_.fill({});
   }
 
  private:
   static constexpr uint64_t kDirectoryEntries = kFanout * kLeafEntries;
   using Leaf = std::array<uint32_t, kLeafEntries>;
   using Directory = std::array<std::unique_ptr<Leaf>, kFanout>;
+
+  static constexpr size_t kManyLeaves = 64;  // 32,768 entries: what they name is more than a core's own cache
+  static constexpr uint32_t kAhead = 8;
+
+  // Calls fn(page of the leaf's first entry, leaf, first entry, end) for each leaf.
+  template <typename Fn>
+  void ForEachLeaf(PageRange range, Fn fn) {
+    for (auto it = directories_.lower_bound(range.first / kDirectoryEntries); it != directories_.end();
+         ++it) {
+      PageNumber first = it->first * kDirectoryEntries;
+      if (first >= range.end) return;
+      uint64_t slot = first < range.first ? (range.first - first) / kLeafEntries : 0;
+      for (PageNumber base = first + slot * kLeafEntries; slot < kFanout && base < range.end;
+           ++slot, base += kLeafEntries) {
+        Leaf* leaf = (*it->second)[slot].get();
+        if (leaf == nullptr) continue;
+        uint32_t begin = base < range.first ? static_cast<uint32_t>(range.first - base) : 0;
+        uint32_t end =
+            range.end - base < kLeafEntries ? static_cast<uint32_t>(range.end - base) : kLeafEntries;
+        fn(base, *leaf, begin, end);
+      }
+    }
+  }
+  template <typename Fn>
+  static void WalkLeaf(PageNumber base, Leaf& leaf, uint32_t begin, uint32_t end, Fn& fn) {
+    uint32_t i = begin;
+    while (i < end) {
+      if (i % 8 == 0 && i + 8 <= end && AllZero(&leaf[i])) {  // most of a small process's leaf
+        i += 8;
+        continue;
+      }
+      if (leaf[i] != 0) fn(base + i, leaf[i]);
+      ++i;
+    }
+  }
+  static bool AllZero(const uint32_t* entries) {
+    uint64_t words[4];
+    std::memcpy(words, entries, sizeof(words));
+    return (words[0] | words[1] | words[2] | words[3]) == 0;
+  }
 
   Directory& EnsureDirectory(uint64_t number) {
     std::unique_ptr<Directory>& directory = directories_[number];
@@ -111,6 +151,7 @@ class SparseArray {
   }
 
   absl::btree_map<uint64_t, std::unique_ptr<Directory>> directories_;
+  size_t leaves_ = 0;
   struct Recent {
     uint64_t number = ~uint64_t{0};
     Directory* directory = nullptr;

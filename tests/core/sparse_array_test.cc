@@ -44,9 +44,10 @@ TEST(SparseArrayTest, OnlyLeavesWhollyInTheRangeAreFreed) {
   EXPECT_EQ(array.Find(0), nullptr);  // not even the leaf looked up last
 }
 
-TEST(SparseArrayTest, AWalkTellsWhatComesSoon) {
+TEST(SparseArrayTest, AWalkOverMuchTellsWhatComesSoon) {
   SparseArray<8, 4> array;
   for (PageNumber page = 0; page < 100; ++page) array.Ensure(page) = static_cast<uint32_t>(page) + 1;
+  for (PageNumber leaf = 10; leaf < 90; ++leaf) array.Ensure(leaf * 512);
   std::vector<uint32_t> seen, soon;
   array.ForEach(
       {0, 100}, [&](PageNumber, uint32_t& entry) { seen.push_back(entry); },
