@@ -363,7 +363,6 @@ absl::Status EventStream::Wait() {
   if (call_ != nullptr) {
     call_->Wait(kSlice);
   } else if (start >= next_attempt_) {
-    if (incarnation_ != 0) ++counts_.reconnects;
     StartCall();
   } else {
     std::this_thread::sleep_for(std::min<Clock::duration>(kSlice, next_attempt_ - start));
@@ -431,6 +430,7 @@ absl::Status EventStream::HandleOpened(const v1::Opened& opened) {
                                   next_sequence_, " can be had"));
   }
   opened_ = true;
+  if (incarnation_ != 0) ++counts_.reconnects;
   if (incarnation_ == 0) silent_ = {};
   incarnation_ = opened.incarnation();
   window_ = std::clamp<size_t>(opened.window_batches(), 1, options_.max_window_batches);

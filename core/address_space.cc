@@ -82,9 +82,10 @@ Outcome AddressSpaces<Forms>::Munmap(CpuSlot& slot, Mm& mm, PageRange range) {
 
 template <class Forms>
 void AddressSpaces<Forms>::Unmap(CpuSlot& slot, Mm& mm, PageRange range) {
-  mm.vmas.SplitAt(range);
-  Zap(slot, mm, range);
+  Zap(slot, mm, range);  // areas that no event told of have entries too
   mm.page_table.FreeLeaves(range);
+  if (mm.vmas.IsHole(range)) return;
+  mm.vmas.SplitAt(range);
   mm.vmas.ForEachWithin(range, [&](Vma& vma) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     int64_t pages = static_cast<int64_t>(vma.range.pages());
     mm.total_pages -= pages;
@@ -150,6 +151,8 @@ Outcome AddressSpaces<Forms>::Mremap(CpuSlot& slot, Mm& mm, const wide::Mremap& 
   bool keep_old = moves && (remap.flags & kMremapDontUnmap) != 0;
   bool overlap = new_range.first < old_range.end && old_range.first < new_range.end;
   if (moves && overlap) return Outcome::kInvalid;
+  if (!moves && old_range.empty())
+    return Outcome::kInvalid;  // a second view of shared memory is somewhere else
   mm.vmas.SplitAt(old_range);
   Vma vma = *mm.vmas.Find(old_range.first);
   vma.range = new_range;  // several areas in the range move as the first of them

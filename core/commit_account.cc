@@ -46,10 +46,12 @@ void CommitAccount::SetPolicy(const Policy& policy) {
 int64_t CommitAccount::CommittedAsPages() const { return std::max<int64_t>(committed_.Sum(), 0); }
 
 int64_t CommitAccount::LimitPages() const {
-  int64_t allowed = policy_.kbytes != 0
-                        ? static_cast<int64_t>(policy_.kbytes / (static_cast<uint64_t>(page_size_) / 1024))
-                        : ram_pages_ * policy_.ratio_percent / 100;
-  return allowed + swap_pages_;
+  constexpr int64_t kMostPages = INT64_MAX / 65536 / 2;  // so that bytes of any page size fit
+  unsigned __int128 allowed = policy_.kbytes != 0
+                                  ? policy_.kbytes / (static_cast<uint64_t>(page_size_) / 1024)
+                                  : static_cast<unsigned __int128>(ram_pages_) * policy_.ratio_percent / 100;
+  return std::min(static_cast<int64_t>(std::min<unsigned __int128>(allowed, kMostPages)) + swap_pages_,
+                  kMostPages);
 }
 
 int64_t CommitAccount::BatchFor(OvercommitPolicy mode) const {

@@ -39,8 +39,6 @@ class CommitAccount {
   // False (and nothing accounted) where the policy refuses.  `process_pages` is the size of the asking
   // process.
   bool TryCommit(uint32_t cpu, int64_t pages, int64_t process_pages);
-  // Accounts without a test: what a recorded kernel granted.
-  void Commit(uint32_t cpu, int64_t pages) { committed_.Add(cpu, pages); }
   void Uncommit(uint32_t cpu, int64_t pages) { committed_.Add(cpu, -pages); }
 
   // The kernel's order: set the batch, sync every CPU when going to NEVER, then publish.

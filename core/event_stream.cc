@@ -140,7 +140,7 @@ class BatchCheck {
     return NextHandle(define.handle, files_, "file");
   }
   std::string Wrong(const WideEvent&, const wide::DefineName& define) {
-    if (define.name.size() > 4096) return "name is longer than 4096 bytes";
+    if (define.name.size() > 255) return "name is longer than 255 bytes";
     return NextHandle(define.handle, names_, "name");
   }
   std::string Wrong(const WideEvent&, const wide::Mark&) { return ""; }
@@ -156,6 +156,8 @@ class BatchCheck {
     uint32_t type = map.flags & kMapTypeMask;
     if (type < 1 || type > 3)
       return absl::StrCat("flags 0x", absl::Hex(map.flags), " say neither shared nor private");
+    if ((map.flags & kMapAnonymous) == 0 && map.offset % config_.page_size != 0)
+      return absl::StrCat("offset ", map.offset, " is not a multiple of the page size");
     return WrongRange(map.address, map.length);
   }
   std::string Wrong(const WideEvent& wide, const wide::Munmap& unmap) {
@@ -217,7 +219,8 @@ class BatchCheck {
     if (range.count == 0 || range.count > kMaxFileRangePages)
       return absl::StrCat(range.count, " pages are not in 1 … 16777216");
     if (range.order > FolioArena::kMaxOrder) return absl::StrCat("order ", range.order, " is over 10");
-    uint64_t pages = std::max(range.count, uint64_t{1} << range.order);
+    uint64_t folio_pages = uint64_t{1} << range.order;
+    uint64_t pages = (range.count + folio_pages - 1) / folio_pages * folio_pages;
     if (range.index > kMaxFileIndex || range.index + pages > kMaxFileIndex + 1) {
       return absl::StrCat("page index ", range.index, " passes the last, ", kMaxFileIndex);
     }

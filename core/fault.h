@@ -23,7 +23,8 @@ class Faults {
   // other.
   Outcome TryFirstTouch(CpuSlot& slot, Mm& mm, uint64_t address, uint32_t error_code)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex) {
-    if ((error_code & (kFaultWrite | kFaultProtection)) != kFaultWrite) return Outcome::kInvalid;
+    if ((error_code & (kFaultWrite | kFaultProtection | kFaultFetch)) != kFaultWrite)
+      return Outcome::kInvalid;
     PageNumber page = address >> m_.page_shift;
     Vma* vma = mm.vmas.Find(page);
     if (vma != nullptr && (vma->shared() || vma->file != FileId::kNone)) return Outcome::kInvalid;
@@ -105,8 +106,7 @@ class Faults {
     // Its flags stand before it is in the batch, which holds it too.
     FolioId id = m_.arena.AllocatePage(slot.folios, memcg, kFolioAnon | kFolioSwapBacked | flags,
                                        Folio::kOneRef | Folio::kOneMapping);
-    std::atomic_thread_fence(
-        std::memory_order_release);  // __SetPageUptodate(): pairs with who finds the entry
+    m_.arena.Get(id).MarkUptodate();
     ++slot.counters.barriers;
     if (m_.forms.uptodate_first() && !m_.charges.TryCharge(slot, memcg, 1)) {
       ++slot.counters.barriers_before_refusal;

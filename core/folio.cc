@@ -47,7 +47,7 @@ FolioId FolioArena::Allocate(FolioCache& cache, MemcgId memcg, uint32_t order) {
     tail.flags.store(kFolioTail, std::memory_order_relaxed);
     tail.state.store(Folio::StateOf(MemcgId::kNone, 0), std::memory_order_relaxed);
   }
-  cache.in_use += int64_t{1} << order;
+  cache.CountInUse(int64_t{1} << order);
   return head;
 }
 
@@ -55,7 +55,7 @@ void FolioArena::FreeLarge(FolioCache& cache, FolioId head) {
   Folio& folio = Get(head);
   uint32_t order = folio.order();
   folio.state.store(Folio::StateOf(MemcgId::kNone, 0), std::memory_order_relaxed);
-  cache.in_use -= int64_t{1} << order;
+  cache.CountInUse(-(int64_t{1} << order));
   Locked lock(mutex_);
   free_[order].push_back(head);
 }

@@ -14,7 +14,8 @@
 //     references of the page cache, of per-CPU batches, and of each tail that is mapped.
 //  2. kLru says that it is on a list of its cgroup's lruvec.  Whoever clears it (test-and-clear, before the
 //  lock)
-//     owns the links, and nobody else may change the cgroup, until it is set again.
+//     owns the links, and nobody else may give it another cgroup, until it is set again; a deletion may take
+//     its cgroup away.
 //  3. kDead is set once, under the file's mutex; mapping needs that mutex too, so a dead page is never mapped
 //     anew, and the one that sees mapcount fall (or kDead rise) to the last mapping takes it out of
 //     file_mapped, once.
@@ -48,7 +49,8 @@ inline constexpr uint32_t kFolioAnon = 1 << 6;
 inline constexpr uint32_t kFolioSwapBacked = 1 << 7;  // anonymous or shmem: lives on the anon lists
 inline constexpr uint32_t kFolioReadahead = 1 << 8;
 inline constexpr uint32_t kFolioTail = 1 << 9;
-inline constexpr int kFolioOrderShift = 24;  // bits 24–28: log2 of the folio's pages
+inline constexpr uint32_t kFolioUptodate = 1 << 10;  // of anonymous pages: may be mapped
+inline constexpr int kFolioOrderShift = 24;          // bits 24–28: log2 of the folio's pages
 
 struct Folio {
   // state: bits 0–23 mapcount, 24–37 references, 38 kLru, 39 kDead, 40–63 the cgroup charged (kNone once
@@ -79,6 +81,11 @@ struct Folio {
   bool Has(uint32_t flag) const { return (flags.load(std::memory_order_relaxed) & flag) != 0; }
   void Set(uint32_t flag) { flags.fetch_or(flag, std::memory_order_relaxed); }
   void Clear(uint32_t flag) { flags.fetch_and(~flag, std::memory_order_relaxed); }
+  // __SetPageUptodate(), of a page that nobody else can reach yet.  Release: the barrier between what was
+  // written to it and the entry that will show it; pairs with whoever finds it there.
+  void MarkUptodate() {
+    flags.store(flags.load(std::memory_order_relaxed) | kFolioUptodate, std::memory_order_release);
+  }
   uint32_t order() const { return flags.load(std::memory_order_relaxed) >> kFolioOrderShift & 31; }
   uint32_t pages() const { return 1u << order(); }
   bool anon() const { return Has(kFolioAnon); }
@@ -87,9 +94,13 @@ struct Folio {
   uint32_t mapcount() const { return MapcountOf(state.load(std::memory_order_relaxed)); }
   bool lru() const { return (state.load(std::memory_order_relaxed) & kLru) != 0; }
   bool dead() const { return (state.load(std::memory_order_acquire) & kDead) != 0; }  // pairs with Delete()
-  // The condition to isolate: true for the one caller that finds the bit set.  acq_rel: pairs with itself and
-  // with SetLru(), so that the links are the winner's.
-  bool TestAndClearLru() { return (state.fetch_and(~kLru, std::memory_order_acq_rel) & kLru) != 0; }
+  // The condition to isolate: for the one caller that finds the bit set, the cgroup on whose list the folio
+  // is (a deletion may take it off the folio at once); else kNone.  acq_rel: pairs with itself and with
+  // SetLru(), so that the links are the winner's.
+  MemcgId TestAndClearLru() {
+    uint64_t before = state.fetch_and(~kLru, std::memory_order_acq_rel);
+    return (before & kLru) != 0 ? MemcgOf(before) : MemcgId::kNone;
+  }
   void SetLru() { state.fetch_or(kLru, std::memory_order_release); }
   void Get() { state.fetch_add(kOneRef, std::memory_order_relaxed); }
   // Of a folio that is charged no more.
@@ -103,7 +114,12 @@ struct FolioCache {
   static constexpr uint32_t kSize = 512;
   std::array<FolioId, kSize> free;
   uint32_t count = 0;
-  int64_t in_use = 0;  // pages that this CPU allocated less those that it freed
+  // Pages that this CPU allocated less those that it freed; written by the holder of its slot, read by
+  // anyone.
+  std::atomic<int64_t> in_use{0};
+  void CountInUse(int64_t pages) {
+    in_use.store(in_use.load(std::memory_order_relaxed) + pages, std::memory_order_relaxed);
+  }
 };
 
 class FolioArena {
@@ -132,7 +148,7 @@ class FolioArena {
   FolioId AllocatePage(FolioCache& cache, MemcgId memcg, uint32_t flags, uint64_t holds) {
     if (cache.count == 0) Refill(cache);
     FolioId id = cache.free[--cache.count];
-    ++cache.in_use;
+    cache.CountInUse(1);
     Folio& folio = Get(id);
     folio.next = folio.prev = FolioId::kNone;
     folio.index = 0;
@@ -145,7 +161,7 @@ class FolioArena {
   void Free(FolioCache& cache, FolioId head, Folio& folio) {
     if (folio.order() != 0) return FreeLarge(cache, head);
     folio.state.store(Folio::StateOf(MemcgId::kNone, 0), std::memory_order_relaxed);
-    --cache.in_use;
+    cache.CountInUse(-1);
     if (cache.count == FolioCache::kSize) GiveBack(cache);
     cache.free[cache.count++] = head;
   }

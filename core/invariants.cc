@@ -1,6 +1,7 @@
 #include "core/invariants.h"
 
 #include <algorithm>
+#include <map>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -191,7 +192,7 @@ class Checker {
         Stat::kInactiveAnon, Stat::kActiveAnon, Stat::kInactiveFile, Stat::kActiveFile, Stat::kUnevictable};
     std::vector<int64_t> usage = count_.charged;
     std::vector<std::array<int64_t, kStats>> recursive = count_.stats;
-    std::vector<std::array<int64_t, kStats>> exact = ReadExact(m_);
+    std::map<MemcgId, std::array<int64_t, kStats>> exact = ReadExact(m_);
     for (size_t id = m_.tree.all().size(); id-- > 0;) {
       const Memcg* memcg = m_.tree.all()[id].get();
       if (memcg == nullptr) {
@@ -206,9 +207,9 @@ class Checker {
           Wrong(absl::StrCat("cgroup ", memcg->path, ": local ", std::string(StatName(stat)), " ", local[i],
                              ", pages ", count_.stats[id][i]));
         }
-        if (exact[id][i] != recursive[id][i]) {
-          Wrong(absl::StrCat("cgroup ", memcg->path, ": ", std::string(StatName(stat)), " ", exact[id][i],
-                             ", pages ", recursive[id][i]));
+        if (exact[memcg->id][i] != recursive[id][i]) {
+          Wrong(absl::StrCat("cgroup ", memcg->path, ": ", std::string(StatName(stat)), " ",
+                             exact[memcg->id][i], ", pages ", recursive[id][i]));
         }
       }
       if (id != 0) {

@@ -163,8 +163,8 @@ void Lru<Forms>::DrainActivate(CpuSlot& slot) {
 template <class Forms>
 MemcgId Lru<Forms>::Move(CpuSlot& slot, FolioId head, uint32_t set, uint32_t clear) {
   Folio& folio = arena_.Get(head);
-  if (!folio.TestAndClearLru()) return MemcgId::kNone;
-  MemcgId memcg = folio.memcg();
+  MemcgId memcg = folio.TestAndClearLru();
+  if (memcg == MemcgId::kNone) return MemcgId::kNone;
   LruvecRun<Forms> run(tree_, charges_, slot);
   Lruvec& lruvec = run.Lock(memcg);
   lruvec.lock.AssertHeld();
@@ -186,26 +186,28 @@ MemcgId Lru<Forms>::Move(CpuSlot& slot, FolioId head, uint32_t set, uint32_t cle
 template <class Forms>
 bool Lru<Forms>::Migrate(CpuSlot& slot, FolioId head, MemcgId to) {
   Folio& folio = arena_.Get(head);
-  if (folio.order() > 0 || !folio.TestAndClearLru()) return false;
-  MemcgId from = folio.memcg();
+  if (folio.order() > 0) return false;
+  MemcgId from = folio.TestAndClearLru();
+  if (from == MemcgId::kNone) return false;
   if (from == to) {
     folio.SetLru();
     return true;
   }
   charges_.ForceCharge(slot, to, 1);
-  LruList list;
+  uint64_t state;
   {
     LruvecRun<Forms> run(tree_, charges_, slot);
     Lruvec& lruvec = run.Lock(from);
     lruvec.lock.AssertHeld();
-    list = LruListOf(folio.flags.load(std::memory_order_relaxed));
+    LruList list = LruListOf(folio.flags.load(std::memory_order_relaxed));
     lruvec.Unlink(arena_, list, head, folio);
     run.Count(list, -1);
-  }
-  // Those who map and unmap it meanwhile count for the cgroup that they find beside the mapcount.
-  uint64_t state = folio.state.load(std::memory_order_relaxed);
-  while (!folio.state.compare_exchange_weak(state, (state & ~Folio::kMemcg) | Folio::StateOf(to, 0),
-                                            std::memory_order_acq_rel)) {
+    // Those who map and unmap it meanwhile count for the cgroup that they find beside the mapcount.  Under
+    // the lock: who changes its flags there (SetUnevictable) still finds the old cgroup, or looks again.
+    state = folio.state.load(std::memory_order_relaxed);
+    while (!folio.state.compare_exchange_weak(state, (state & ~Folio::kMemcg) | Folio::StateOf(to, 0),
+                                              std::memory_order_acq_rel)) {
+    }
   }
   auto move = [&](Stat stat) {
     charges_.ModStat(slot, from, stat, -1);
@@ -226,6 +228,7 @@ bool Lru<Forms>::Migrate(CpuSlot& slot, FolioId head, MemcgId to) {
     LruvecRun<Forms> run(tree_, charges_, slot);
     Lruvec& lruvec = run.Lock(to);
     lruvec.lock.AssertHeld();
+    LruList list = LruListOf(folio.flags.load(std::memory_order_relaxed));
     lruvec.PushFront(arena_, list, head, folio);
     run.Count(list, 1);
     folio.SetLru();
@@ -244,6 +247,7 @@ void Lru<Forms>::PutBatch(CpuSlot& slot, FolioBatch& batch) {
 template <class Forms>
 void Lru<Forms>::MarkLazyFree(CpuSlot& slot, FolioId head) {
   Folio& folio = arena_.Get(head);
+  if (BatchHolds(slot.lru_lazyfree, head)) return;
   if (!folio.lru() || !folio.Has(kFolioSwapBacked) || folio.Has(kFolioUnevictable)) return;
   folio.Get();
   slot.lru_lazyfree.folios[slot.lru_lazyfree.count++] = head;
@@ -274,7 +278,7 @@ void Lru<Forms>::SetUnevictable(CpuSlot& slot, FolioId head, bool unevictable) {
     // In a batch: it goes to the right list when that is drained, which looks at the flags under the lock.
     Lruvec& lruvec = tree_.Get(memcg).lruvec;
     Locked lock(lruvec.lock);
-    if (folio.lru()) continue;  // drained just now
+    if (folio.lru() || folio.memcg() != memcg) continue;  // drained or moved just now
     folio.Clear(clear);
     folio.Set(set);
   }
@@ -290,7 +294,7 @@ void Lru<Forms>::Discharge(CpuSlot& slot, FolioId head) {
     LruvecRun<Forms> run(tree_, charges_, slot);
     Lruvec& lruvec = run.Lock(memcg);
     lruvec.lock.AssertHeld();
-    if (folio.TestAndClearLru()) {
+    if (folio.TestAndClearLru() != MemcgId::kNone) {
       LruList list = LruListOf(folio.flags.load(std::memory_order_relaxed));
       lruvec.Unlink(arena_, list, head, folio);
       run.Count(list, -static_cast<int32_t>(pages));

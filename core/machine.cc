@@ -21,7 +21,8 @@ Machine::Machine(const NodeConfig& node_config)
 
 uint64_t Machine::ResidentPages() const {
   int64_t pages = 0;
-  for (const std::unique_ptr<CpuSlot>& slot : cpus) pages += slot->folios.in_use;
+  for (const std::unique_ptr<CpuSlot>& slot : cpus)
+    pages += slot->folios.in_use.load(std::memory_order_relaxed);
   return static_cast<uint64_t>(pages);
 }
 

@@ -25,7 +25,7 @@ struct Machine {
 
   // Makes room for a new cgroup's statistics on every CPU.  At a cut.
   void AddCpuStats(MemcgId memcg);
-  // Pages in use, by any cgroup or none.  At a cut.
+  // Pages in use, by any cgroup or none; exact at a cut.
   uint64_t ResidentPages() const;
 
   NodeConfig config;  // overcommit fields change at a cut

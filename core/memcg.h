@@ -30,7 +30,6 @@ struct Memcg {
   Memcg(MemcgId id, Memcg* parent, std::string path, SpinLock* node_lru_lock)
       : id(id),
         parent(parent),
-        depth(parent == nullptr ? 0 : parent->depth + 1),
         path(std::move(path)),
         memory(parent == nullptr ? nullptr : &parent->memory),
         lruvec(node_lru_lock) {}
@@ -41,7 +40,6 @@ struct Memcg {
   // Constant.
   const MemcgId id;
   Memcg* const parent;
-  const uint32_t depth;
   const std::string path;
 
   // Changed at a cut.

@@ -32,8 +32,7 @@ class MemcgTree {
   Memcg& Create(std::string_view path, Memcg& parent);
   // Takes an online cgroup without children out of the tree; its id stays until Free().
   void TakeOffline(Memcg& memcg);
-  // An offline cgroup with no references and no children, dying ones included.  The id is not used again
-  // before every other has been.
+  // An offline cgroup with no references and no children, dying ones included.  The id is not used again.
   void Free(MemcgId id);
   // For loading a saved state: that very id.
   Memcg& Restore(MemcgId id, Memcg* parent, std::string path, bool online);

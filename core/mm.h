@@ -67,7 +67,7 @@ struct Process {
   uint32_t threads = 0;               // alive
   std::atomic<MmId> mm{MmId::kNone};  // release/acquire: publishes the Mm
   std::atomic<MemcgId> memcg{MemcgId::kRoot};
-  MmId exec_mm = MmId::kNone;  // being filled by execve
+  std::atomic<MmId> exec_mm{MmId::kNone};  // being filled by execve; changes under the table's mutex
   std::string comm;
 };
 

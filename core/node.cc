@@ -132,6 +132,10 @@ absl::Status Node::CreateCgroupAtCut(std::string_view path, bool with_ancestors)
     if (!status.ok()) return status;
     parent = machine_->tree.Find(ParentPath(path));
   }
+  if (machine_->tree.all().size() >= Raw(MemcgId::kNone)) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "cgroup ", Quoted(path), ": the node has used all of its ", Raw(MemcgId::kNone), " ids"));
+  }
   machine_->AddCpuStats(machine_->tree.Create(path, *parent).id);
   return absl::OkStatus();
 }
@@ -302,9 +306,9 @@ MarkState Node::ReadAllAtCut(uint64_t mark_id) {
   state.id = mark_id;
   state.committed_as_bytes = static_cast<uint64_t>(machine_->commit.CommittedAsPages())
                              << machine_->page_shift;
-  std::vector<std::array<int64_t, kStats>> exact = ReadExact(*machine_);
+  std::map<MemcgId, std::array<int64_t, kStats>> exact = ReadExact(*machine_);
   for (const auto& [path, memcg] : machine_->tree.online()) {
-    std::array<int64_t, kStats> shown = ShowStats(exact[Raw(memcg->id)], machine_->config.page_size);
+    std::array<int64_t, kStats> shown = ShowStats(exact[memcg->id], machine_->config.page_size);
     state.cgroups.push_back({path, {shown.begin(), shown.begin() + kMemoryStatLines}});
   }
   return state;

@@ -7,6 +7,8 @@ namespace {
 
 // More streams than this do not map one page at the same instant: room between the look and the count.
 constexpr uint64_t kStreamsAtOnce = 4096;
+// A folio's index has 32 bits: 16 TiB of a file of 4 KiB pages.
+constexpr PageIndex kMaxPages = PageIndex{1} << 32;
 
 }  // namespace
 
@@ -15,6 +17,7 @@ CacheAdd PageCache<Forms>::Add(CpuSlot& slot, File& file, PageIndex index, uint3
                                uint32_t flags) {
   CacheAdd added = CacheAdd::kAdded;
   uint32_t pages = 1u << order;
+  if (index + pages > kMaxPages) return CacheAdd::kRefused;
   for (uint32_t i = 0; i < pages; ++i) {
     if (Find(file, index + i) != FolioId::kNone) {
       added = CacheAdd::kReplaced;
@@ -209,17 +212,22 @@ bool PageCache<Forms>::Map(CpuSlot& slot, FolioId page) {
 }
 
 template <class Forms>
+void PageCache<Forms>::UnmapTail(CpuSlot& slot, FolioId page) {
+  FolioId head = arena_.HeadOf(page);
+  // Before the mapping goes: a deletion takes the cgroup from the head when every page is dead, and a page
+  // that is found alive below was so here.
+  MemcgId memcg = arena_.Get(head).memcg();
+  uint64_t before = arena_.Get(page).state.fetch_sub(Folio::kOneMapping, std::memory_order_acq_rel);
+  if (Folio::MapcountOf(before) > 1) return;
+  if ((before & Folio::kDead) == 0) charges_.ModStat(slot, memcg, Stat::kFileMapped, -1);
+  lru_.Put(slot, head);
+}
+
+template <class Forms>
 void PageCache<Forms>::UnmapLast(CpuSlot& slot, FolioId page, uint64_t before) {
-  Folio& folio = arena_.Get(page);
-  bool dead = (before & Folio::kDead) != 0;  // its deletion counted the mappings out
-  if (folio.Has(kFolioTail)) {
-    FolioId head = arena_.HeadOf(page);
-    if (!dead) charges_.ModStat(slot, arena_.Get(head).memcg(), Stat::kFileMapped, -1);
-    lru_.Put(slot, head);
-    return;
-  }
-  if (!dead) {
-    charges_.ModStat(slot, Folio::MemcgOf(before), folio.anon() ? Stat::kAnon : Stat::kFileMapped, -1);
+  if ((before & Folio::kDead) == 0) {  // else its deletion counted the mappings out
+    bool anon = arena_.Get(page).anon();
+    charges_.ModStat(slot, Folio::MemcgOf(before), anon ? Stat::kAnon : Stat::kFileMapped, -1);
   }
   if ((before & Folio::kHolds) == Folio::kOneMapping) lru_.End(slot, page);
 }

@@ -26,7 +26,7 @@ namespace memcgd::core {
 enum class CacheAdd : uint8_t {
   kAdded,
   kReplaced,  // a page was there already: the trace has lost its deletion
-  kRefused,   // by a limit
+  kRefused,   // by a limit, or past a file's last page index
 };
 
 template <class Forms>
@@ -73,13 +73,15 @@ class PageCache {
       // with it, without a locked instruction.
       return lru_.End(slot, page);
     }
+    if (folio.Has(kFolioTail)) return UnmapTail(slot, page);
     uint64_t before = folio.state.fetch_sub(Folio::kOneMapping, std::memory_order_acq_rel);
     if (Folio::MapcountOf(before) == 1) UnmapLast(slot, page, before);
   }
 
  private:
   void MarkUnmapped(CpuSlot& slot, FolioId head);
-  // What follows from a page's last mapping's end; `before`: its state with it.
+  void UnmapTail(CpuSlot& slot, FolioId page);
+  // What follows from a head's last mapping's end; `before`: its state with it.
   void UnmapLast(CpuSlot& slot, FolioId page, uint64_t before);
   void Refault(CpuSlot& slot, FolioId head, const Shadow& shadow);
 

@@ -49,7 +49,7 @@ Process& Processes<Forms>::NewProcess(uint32_t tgid, MemcgId memcg) {
   process.tgid = tgid;
   process.threads = 0;
   process.memcg.store(memcg, std::memory_order_relaxed);
-  process.exec_mm = MmId::kNone;
+  process.exec_mm.store(MmId::kNone, std::memory_order_relaxed);
   process.comm.clear();
   ++m_.tree.Get(memcg).processes;
   m_.table.alive.fetch_add(1, std::memory_order_relaxed);
@@ -110,30 +110,42 @@ Outcome Processes<Forms>::Clone(CpuSlot& slot, uint32_t parent_tid, const wide::
 }
 
 template <class Forms>
+MmId Processes<Forms>::EnsureExecMm(Process& process) {
+  Locked lock(m_.table.mutex);
+  MmId id = process.exec_mm.load(std::memory_order_relaxed);
+  if (id == MmId::kNone) {
+    id = NewMm(process.id, process.memcg.load(std::memory_order_relaxed));
+    process.exec_mm.store(id, std::memory_order_release);
+  }
+  return id;
+}
+
+template <class Forms>
 void Processes<Forms>::ExecArguments(CpuSlot& slot, Thread& thread, uint32_t pages) {
   Process& process = ProcessOf(thread);
-  if (process.exec_mm == MmId::kNone) {
-    Locked lock(m_.table.mutex);
-    process.exec_mm = NewMm(process.id, process.memcg.load(std::memory_order_relaxed));
-  }
-  Mm& mm = m_.mms.Get(Raw(process.exec_mm));
+  Mm& mm = m_.mms.Get(Raw(EnsureExecMm(process)));
   Locked lock(mm.mutex);
+  if (process.exec_mm.load(std::memory_order_acquire) != mm.id) return;  // another thread's exec was first
   for (uint32_t i = 0; i < pages; ++i) faults_.AddArgumentPage(slot, mm);
 }
 
 template <class Forms>
 void Processes<Forms>::Exec(CpuSlot& slot, Thread& thread, std::string_view name) {
-  Process& process = ProcessOf(thread);
-  if (process.exec_mm == MmId::kNone) ExecArguments(slot, thread, 1);
-  MmId old = process.mm.load(std::memory_order_relaxed);
+  ProcessRef ref = thread.process.load(std::memory_order_acquire);
+  Process& process = m_.table.processes.Get(Raw(ref.id));
+  if (process.exec_mm.load(std::memory_order_relaxed) == MmId::kNone) ExecArguments(slot, thread, 1);
+  MmId old = MmId::kNone;
   {
-    Locked lock(
-        m_.table.mutex);  // where others use the old one on, it stays charged as it is (mm_update_next_owner)
+    Locked lock(m_.table.mutex);
+    MmId next = process.exec_mm.load(std::memory_order_relaxed);
+    // The process ended, or another thread's exec took it, by another stream's event.
+    if (process.generation.load(std::memory_order_relaxed) != ref.generation || next == MmId::kNone) return;
+    old = process.mm.exchange(next, std::memory_order_acq_rel);
+    process.exec_mm.store(MmId::kNone, std::memory_order_release);
+    // Where others use the old one on, it stays charged as it is (mm_update_next_owner).
     if (old != MmId::kNone && m_.mms.Get(Raw(old)).owner == process.id)
       m_.mms.Get(Raw(old)).owner = ProcessId::kNone;
   }
-  process.mm.store(process.exec_mm, std::memory_order_release);
-  process.exec_mm = MmId::kNone;
   thread.hints = {};
   if (!name.empty()) SetComm(thread, name);
   PutMm(slot, old);
@@ -171,6 +183,7 @@ void Processes<Forms>::Exit(CpuSlot& slot, Thread& thread, bool group_dead) {
   bool ends;
   {
     Locked lock(m_.table.mutex);
+    if (process.generation.load(std::memory_order_relaxed) != ref.generation) return;  // it ended meanwhile
     MmId mm = process.mm.load(std::memory_order_relaxed);
     if (group_dead) {
       ends = mm == MmId::kNone || m_.mms.Get(Raw(mm)).users > 1;
@@ -190,15 +203,13 @@ void Processes<Forms>::ExitMmap(CpuSlot& slot, Thread& thread) {
 
 template <class Forms>
 void Processes<Forms>::EndProcess(CpuSlot& slot, Process& process, uint32_t generation) {
-  if (!process.generation.compare_exchange_strong(generation, generation + 1, std::memory_order_acq_rel))
-    return;
   MmId exec_mm, mm;
   {
     Locked lock(m_.table.mutex);
-    exec_mm = process.exec_mm;
-    mm = process.mm.load(std::memory_order_relaxed);
-    process.exec_mm = MmId::kNone;
-    process.mm.store(MmId::kNone, std::memory_order_relaxed);
+    if (process.generation.load(std::memory_order_relaxed) != generation) return;  // once
+    process.generation.store(generation + 1, std::memory_order_release);
+    exec_mm = process.exec_mm.exchange(MmId::kNone, std::memory_order_acq_rel);
+    mm = process.mm.exchange(MmId::kNone, std::memory_order_acq_rel);
     --m_.tree.Get(process.memcg.load(std::memory_order_relaxed)).processes;
     // Where others use the address space on, it stays charged as it is.
     if (mm != MmId::kNone && m_.mms.Get(Raw(mm)).owner == process.id)
@@ -218,7 +229,8 @@ void Processes<Forms>::Attach(Thread& thread, Memcg& memcg) {
   --m_.tree.Get(process.memcg.load(std::memory_order_relaxed)).processes;
   process.memcg.store(memcg.id, std::memory_order_relaxed);
   ++memcg.processes;
-  for (MmId id : {process.mm.load(std::memory_order_relaxed), process.exec_mm}) {
+  for (MmId id :
+       {process.mm.load(std::memory_order_relaxed), process.exec_mm.load(std::memory_order_relaxed)}) {
     if (id == MmId::kNone) continue;
     Mm& mm = m_.mms.Get(Raw(id));
     if (mm.owner != process.id) continue;

@@ -46,6 +46,8 @@ class Processes {
  private:
   Process& NewProcess(uint32_t tgid, MemcgId memcg) ABSL_EXCLUSIVE_LOCKS_REQUIRED(m_.table.mutex);
   MmId NewMm(ProcessId owner, MemcgId memcg) ABSL_EXCLUSIVE_LOCKS_REQUIRED(m_.table.mutex);
+  // The address space that execve fills; made where there is none.
+  MmId EnsureExecMm(Process& process);
   void Join(Thread& thread, const Process& process);
   // One user less; the last one tears the address space down.
   void PutMm(CpuSlot& slot, MmId mm);

@@ -100,8 +100,9 @@ void FlushOne(Machine& machine, Memcg& memcg) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mach
 }
 
 // rstat: css_rstat_flush().  Flushes `top` and all below it that changed, children (whose ids are higher)
-// first.
-void Flush(Machine& machine, Memcg& top) {
+// first. The lists of what changed may lack a change that came while another flush ran: at a cut, where it is
+// to be exact, all are looked at.
+void Flush(Machine& machine, Memcg& top, bool all = false) {
   Locked lock(machine.rstat_lock);
   ++machine.flushes;
   if (top.parent == nullptr) machine.last_flush_ns = machine.time_ns.load(std::memory_order_relaxed);
@@ -130,6 +131,11 @@ void Flush(Machine& machine, Memcg& top) {
     add(memcg);
     return true;
   });
+  if (all) {
+    for (const std::unique_ptr<Memcg>& memcg : machine.tree.all()) {
+      if (memcg != nullptr && IsBelow(*memcg, top)) add(*memcg);
+    }
+  }
   for (uint32_t id : changed) FlushOne(machine, machine.tree.Get(MemcgId{id}));
   FlushOne(machine, top);
   if (top.parent != nullptr) machine.unflushed.insert(top.parent->id);
@@ -204,7 +210,7 @@ Counts ReadRecursive(const Machine& machine, const Memcg& memcg, bool exact) {
 
 void MakeExact(Machine& machine) {
   if (machine.config.mechanisms.stats == StatsForm::kSpill) Settle(machine);
-  if (machine.config.mechanisms.stats == StatsForm::kRstat) Flush(machine, machine.tree.root());
+  if (machine.config.mechanisms.stats == StatsForm::kRstat) Flush(machine, machine.tree.root(), true);
 }
 
 // How far a fast read can be off, in pages or counts.
@@ -226,22 +232,22 @@ uint64_t BoundOf(const Machine& machine, const Memcg& memcg, bool local) {
 
 }  // namespace
 
-std::vector<std::array<int64_t, kStats>> ReadExact(Machine& machine) {
+std::map<MemcgId, std::array<int64_t, kStats>> ReadExact(Machine& machine) {
   MakeExact(machine);
+  std::map<MemcgId, Counts> exact;
   const auto& all = machine.tree.all();
-  std::vector<Counts> exact(all.size());
-  if (machine.config.mechanisms.stats != StatsForm::kWalk) {
-    for (size_t id = 0; id < all.size(); ++id) {
-      if (all[id] != nullptr) exact[id] = ReadRecursive(machine, *all[id], true);
-    }
-    return exact;
-  }
-  for (size_t id = all.size(); id-- > 0;) {  // children have the higher ids
+  bool walk = machine.config.mechanisms.stats == StatsForm::kWalk;
+  for (size_t id = all.size(); id-- > 0;) {  // children, which have the higher ids, first
     if (all[id] == nullptr) continue;
-    AddWalked(machine, *all[id], exact[id]);
-    if (id == 0) break;
-    Counts& parent = exact[Raw(all[id]->parent->id)];
-    for (size_t i = 0; i < kStats; ++i) parent[i] += exact[id][i];
+    Counts& counts = exact[MemcgId{static_cast<uint32_t>(id)}];
+    if (!walk) {
+      counts = ReadRecursive(machine, *all[id], true);
+      continue;
+    }
+    AddWalked(machine, *all[id], counts);
+    if (all[id]->parent == nullptr) continue;
+    Counts& parent = exact[all[id]->parent->id];
+    for (size_t i = 0; i < kStats; ++i) parent[i] += counts[i];
   }
   return exact;
 }
@@ -274,7 +280,7 @@ void EndStats(Machine& machine, const Memcg& memcg) {
 
 void FlushForSave(Machine& machine) {
   if (machine.config.mechanisms.stats != StatsForm::kRstat) return;
-  Flush(machine, machine.tree.root());
+  Flush(machine, machine.tree.root(), true);
   for (std::unique_ptr<CpuSlot>& slot : machine.cpus) {
     for (std::unique_ptr<StatPending>& stats : slot->stats) {
       if (stats != nullptr) stats = std::make_unique<StatPending>();

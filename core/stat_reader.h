@@ -12,14 +12,14 @@
 #define MEMCGD_CORE_STAT_READER_H_
 
 #include <array>
-#include <vector>
+#include <map>
 
 #include "core/machine.h"
 
 namespace memcgd::core {
 
-// By MemcgId, recursive; freed ids hold zeros.
-std::vector<std::array<int64_t, kStats>> ReadExact(Machine& machine);
+// Of every cgroup that is there, recursive.
+std::map<MemcgId, std::array<int64_t, kStats>> ReadExact(Machine& machine);
 // The cgroup's own.
 std::array<int64_t, kStats> ReadExactLocal(Machine& machine, const Memcg& memcg);
 // At a cut: the cgroup is about to be freed.  What it has counted stays in its ancestors, but where readers

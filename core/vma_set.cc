@@ -6,19 +6,18 @@
 
 namespace memcgd::core {
 
-Vma* VmaSet::FindSlow(PageNumber page) {
+const VmaSet::Recent& VmaSet::LookSlow(PageNumber page) {
   auto above = areas_.upper_bound(page);
-  Recent found{{0, above == areas_.end() ? ~PageNumber{0} : above->first}, nullptr};
+  Recent found{{0, above == areas_.end() ? ~PageNumber{0} : above->first}, nullptr, generation_};
   if (above != areas_.begin()) {
     Vma& below = std::prev(above)->second;
     if (page < below.range.end) {
-      found = {below.range, &below};
+      found = {below.range, &below, generation_};
     } else {
       found.range.first = below.range.end;
     }
   }
-  recent_[page / 512 % recent_.size()] = found;
-  return found.vma;
+  return recent_[page / 512 % recent_.size()] = found;
 }
 
 void VmaSet::Insert(const Vma& vma) {

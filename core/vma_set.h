@@ -34,9 +34,11 @@ struct Vma {
 class VmaSet {
  public:
   // The area that holds the page, or null.
-  Vma* Find(PageNumber page) {
-    const Recent& recent = recent_[page / 512 % recent_.size()];
-    return page >= recent.range.first && page < recent.range.end ? recent.vma : FindSlow(page);
+  Vma* Find(PageNumber page) { return Look(page).vma; }
+  // Whether no area has a page of the range.
+  bool IsHole(PageRange range) {
+    const Recent& recent = Look(range.first);
+    return recent.vma == nullptr && range.end <= recent.range.end;
   }
   // The areas' order is that of their addresses.
   absl::btree_map<PageNumber, Vma>& areas() { return areas_; }
@@ -64,14 +66,21 @@ class VmaSet {
   struct Recent {
     PageRange range;
     Vma* vma = nullptr;
+    uint64_t generation = 0;  // of the set, when it was met
   };
 
-  Vma* FindSlow(PageNumber page);
-  void Forget() { recent_.fill({}); }
+  const Recent& Look(PageNumber page) {
+    const Recent& recent = recent_[page / 512 % recent_.size()];
+    bool holds = recent.generation == generation_ && page >= recent.range.first && page < recent.range.end;
+    return holds ? recent : LookSlow(page);
+  }
+  const Recent& LookSlow(PageNumber page);
+  void Forget() { ++generation_; }
   void Split(PageNumber at);
 
   absl::btree_map<PageNumber, Vma> areas_;
   std::array<Recent, 16> recent_;
+  uint64_t generation_ = 1;  // rises with every change of areas
 };
 
 }  // namespace memcgd::core

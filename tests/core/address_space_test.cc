@@ -302,5 +302,34 @@ TEST_F(AddressSpaceTest, AttachMovesTheFuture) {
   EXPECT_EQ(d.Stat("/b", "anon"), 5);
 }
 
+// A length of 0 asks for a second view of shared memory; it cannot be where the first one is.
+TEST_F(AddressSpaceTest, MremapOfNothingInPlaceIsRefused) {
+  d.Mmap(10, 0x1000, 8, kProtRead | kProtWrite, kMapShared | kMapAnonymous);
+  d.Write(10, 0x1000);
+  d.Mremap(10, 0x1000, 0, 0x1000, 8, 0);
+  EXPECT_EQ(d.outcomes(Outcome::kInvalid), 1u);
+  d.Mmap(10, 0x2000, 8, kProtRead | kProtWrite, kMapShared | kMapAnonymous);
+  d.Munmap(10, 0x1000, 8);
+  EXPECT_EQ(d.Stat("/a", "shmem"), 0);
+}
+
+TEST_F(AddressSpaceTest, MadviseFreeAgainAndAgainHoldsAPageOnce) {
+  NodeDriver many(SmallNode(600));
+  many.Fork(1, 10);
+  many.Touch(10, 0x1000, 4);
+  many.Drain();
+  for (uint32_t cpu = 0; cpu < 600; ++cpu) {
+    many.OnCpu(cpu);
+    for (int i = 0; i < 7; ++i) many.Madvise(10, 0x1000, 4, kMadvFree);
+  }
+  many.Flush();
+  EXPECT_EQ(many.node().CheckInvariants(), "");
+  many.Munmap(10, 0x1000, 4);
+  many.Drain();
+  EXPECT_EQ(many.Stat("/", "anon"), 0);
+  EXPECT_EQ(many.Stat("/", "inactive_anon"), 0);
+  EXPECT_EQ(many.node().Info().resident_pages, 0u);
+}
+
 }  // namespace
 }  // namespace memcgd::core

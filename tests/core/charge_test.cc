@@ -214,7 +214,7 @@ TEST_F(ChargeTest, ReadsAreOffByAtMost64TimesCpus) {
     ASSERT_LE(std::abs(a.stats.recursive[i] - exact), 64 * 2);
   }
   EXPECT_EQ(ReadExactLocal(machine, a)[i], exact);
-  EXPECT_EQ(ReadExact(machine)[0][i], exact);
+  EXPECT_EQ(ReadExact(machine)[MemcgId::kRoot][i], exact);
 }
 
 }  // namespace

@@ -111,5 +111,13 @@ TEST(CommitAccountTest, CommittedAsIsNeverBelow0) {
   EXPECT_EQ(account.CommittedAsPages(), 0);
 }
 
+TEST(CommitAccountTest, ALimitPastEveryMachineIsNoNegativeOne) {
+  CommitAccount account =
+      Account(OvercommitPolicy::kNever, 1, int64_t{1} << 40, int64_t{1} << 40, UINT32_MAX);
+  EXPECT_GT(account.LimitPages(), int64_t{1} << 41);
+  EXPECT_GT(account.LimitPages() * 65536, 0);
+  EXPECT_TRUE(account.TryCommit(0, 100, 0));
+}
+
 }  // namespace
 }  // namespace memcgd::core

@@ -189,5 +189,18 @@ TEST(EventStreamNodeTest, ARefusedBatchChangesNothing) {
   EXPECT_TRUE(node->Apply(stream, {0, events, wide}, &result).ok());
 }
 
+TEST_F(EventStreamTest, ARangeOfLargeFoliosEndsWithTheLastIndexToo) {
+  wide = {
+      WideEvent{0, 0, 0, 0, wide::DefineFile{2, 1, 1, false}},
+      WideEvent{0, 0, 10, 0, wide::FileRange{EventKind::kFileAdd, 2, (uint64_t{1} << 32) - 1025, 1025, 10}}};
+  EXPECT_TRUE(Refuses(Said(), "side event 1: ", "passes the last"));
+}
+
+TEST_F(EventStreamTest, AFilesOffsetIsAMultipleOfThePageSize) {
+  wide = {WideEvent{0, 0, 0, 0, wide::DefineFile{2, 1, 1, false}},
+          WideEvent{0, 0, 10, 0, wide::Mmap{0x1000, 0x1000, kProtRead, kMapShared, 2, 17}}};
+  EXPECT_TRUE(Refuses(Said(), "side event 1: ", "offset 17"));
+}
+
 }  // namespace
 }  // namespace memcgd::core

@@ -201,5 +201,24 @@ TEST_F(FaultTest, PopulateStopsAtTheNodesRam) {
   EXPECT_EQ(small.outcomes(Outcome::kEnomem), 1u);
 }
 
+// The shortest way of a first touch comes to what the long one does: with one event a batch nothing takes it.
+TEST_F(FaultTest, FaultsOfEveryCodeComeToTheSameHoweverTheyAreCut) {
+  std::vector<uint64_t> hashes;
+  for (size_t batch : {size_t{1}, size_t{8192}}) {
+    NodeDriver one(SmallNode());
+    one.Fork(1, 10);
+    for (uint32_t code = 0; code < 64; ++code) {
+      one.Fault(10, 0x7f0000000 + code, code);
+      one.Fault(10, 0x7f0000000 + code, code ^ kFaultWrite);
+    }
+    one.Fork(10, 11);
+    for (uint32_t code = 0; code < 64; ++code) one.Fault(11, 0x7f0000000 + 20000 + code, code);
+    one.Flush(batch);
+    EXPECT_EQ(one.node().CheckInvariants(), "");
+    hashes.push_back(one.node().StateHash());
+  }
+  EXPECT_EQ(hashes[0], hashes[1]);
+}
+
 }  // namespace
 }  // namespace memcgd::core

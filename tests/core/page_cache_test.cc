@@ -184,5 +184,30 @@ TEST(FileTableTest, AKindMayChangeWhileNothingIsKnown) {
   EXPECT_TRUE(files.Get(a).shmem);
 }
 
+// An index that a folio cannot hold: refused, and nothing of it is kept.
+TEST_F(PageCacheTest, PagesPastTheLastIndexAreRefused) {
+  uint32_t tmpfs = d.File(2, true);
+  for (uint64_t first : {uint64_t{1} << 33, (uint64_t{1} << 32) - 2}) {
+    d.Mmap(10, 0x1000, 8, kProtRead | kProtWrite, kMapShared, tmpfs, first);
+    for (uint64_t page = 0; page < 8; ++page) d.Write(10, 0x1000 + page);
+    d.Madvise(10, 0x1000, 8, kMadvRemove);
+    d.Munmap(10, 0x1000, 8);
+  }
+  EXPECT_EQ(d.outcomes(Outcome::kLimit), 8u + 6u);
+  EXPECT_EQ(d.Stat("/a", "shmem"), 0);
+}
+
+// Two CPUs: a large folio goes while it is mapped; its tails' mappings end afterwards.
+TEST_F(PageCacheTest, ALargeFoliosTailsMayBeUnmappedAfterItIsGone) {
+  d.FileAdd(10, file, 0, 3);
+  MapAll(10, 8);
+  EXPECT_EQ(d.Stat("/a", "file_mapped"), 8);
+  d.OnCpu(1).FileDelete(11, file, 0, 3);
+  EXPECT_EQ(d.Stat("/a", "file_mapped"), 0);
+  d.OnCpu(0).Munmap(10, 0x1000, 8);
+  EXPECT_EQ(d.Stat("/a", "file_mapped"), 0);
+  EXPECT_EQ(d.node().Info().resident_pages, 0u);
+}
+
 }  // namespace
 }  // namespace memcgd::core

@@ -86,7 +86,7 @@ class Feeder {
     log_.OnCpu(Below(16) > 0 ? number_ % cpus_ : Below(cpus_));
     uint32_t tid = Tid(Below(kProcesses));
     uint32_t file = AnyFile(), index = Below(kIndices);
-    switch (Below(27)) {
+    switch (Below(30)) {
       case 0:
         return log_.FileAdd(tid, file, index, 0);
       case 1:
@@ -145,6 +145,21 @@ class Feeder {
       case 24:
         return log_.Wide(tid,
                          wide::MigrateFolio{1 + Below(2), Below(2) == 0 ? file : 0, index, AnyPage() << 12});
+      case 27: {  // a large folio, mapped as a whole, read, and gone from under its mappings
+        uint64_t page = AnyPage();
+        log_.FileAdd(tid, file, index & ~15u, 4);
+        log_.Mmap(tid, page, 16, kProtRead, kMapShared, file, index & ~15u);
+        log_.MapPages(tid, file, index & ~15u, 16);
+        log_.Fault(tid, page, kFaultUser);
+        log_.FileRead(tid, file, index, 4);
+        log_.FileRead(tid, file, index & ~15u, 1);
+        return Below(2) == 0 ? log_.Munmap(tid, page, 16) : log_.FileDelete(tid, file, index & ~15u, 4);
+      }
+      case 28:
+        for (int again = 0; again < 40; ++again) log_.Madvise(tid, 0x1000, 256, kMadvFree);
+        return;
+      case 29:
+        return log_.Fault(tid, AnyPage(), kFaultUser | kFaultFetch | (Below(2) == 0 ? kFaultWrite : 0));
       case 25: {
         if (Below(8) > 0) return;
         constexpr OvercommitPolicy kPolicies[] = {OvercommitPolicy::kGuess, OvercommitPolicy::kAlways,
