@@ -47,7 +47,7 @@ struct Memcg {
   std::atomic<uint32_t> descendants{0};  // of any depth, until they are freed
   uint32_t children = 0;                 // online ones
   uint32_t dying_children = 0;           // offline ones that are not freed yet
-  // Of the cgroup itself; under Processes' mutex.  Neither lets it be freed.
+  // Of the cgroup itself; under the process table's mutex.  Neither lets it be freed.
   uint32_t processes = 0;
   uint32_t spaces = 0;                       // address spaces charged to it
   std::map<std::string, std::string> knobs;  // those that were written

@@ -3,7 +3,7 @@
 // Kernel counterpart: struct mm_struct, task_struct and signal_struct, as far as memory is concerned.  An
 // address space is charged to the cgroup of its owner (mm->owner).  Threads and vforked children share one.
 //
-// Thread safety: Mm under its mutex, but for memcg; Process and its table under Processes' mutex, but for mm
+// Thread safety: Mm under its mutex, but for memcg; Process and its table under the table's mutex, but for mm
 // and memcg, which any batch may read; a Thread is its stream's own, but for process.
 #ifndef MEMCGD_CORE_MM_H_
 #define MEMCGD_CORE_MM_H_
@@ -53,7 +53,7 @@ struct Mm {
   int64_t committed_pages ABSL_GUARDED_BY(mutex) = 0;   // its part of Committed_AS
   bool predates_stream ABSL_GUARDED_BY(mutex) = false;  // began before the stream did: areas unknown
 
-  // Under Processes' mutex.
+  // Under the process table's mutex.
   uint32_t users = 0;
   ProcessId owner = ProcessId::kNone;
 };

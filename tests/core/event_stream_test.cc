@@ -100,7 +100,7 @@ TEST_F(EventStreamTest, EveryWideKindHasItsRules) {
       {wide::DefinePath{3, "/b"}, "path handle 3 is not the next one, 2"},
       {wide::DefineFile{1, 0, 0, false}, "file handle 1 is not the next one, 2"},
       {wide::DefineFile{2, ~0u, 0, false}, "no device"},
-      {wide::DefineName{2, std::string(4097, 'x')}, "4096"},
+      {wide::DefineName{2, std::string(256, 'x')}, "255"},
       {wide::DefineName{9, ""}, "name handle 9"},
       {wide::Mmap{0x1000, 0, 3, anon, 0, 0}, "length is 0"},
       {wide::Mmap{0x1001, 4096, 3, anon, 0, 0}, "page size"},
