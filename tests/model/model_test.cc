@@ -514,6 +514,14 @@ void CheckSeed(uint64_t seed) {
   ASSERT_EQ(run.node->StateHash(), hash);
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr uint64_t kSeeds = 40;  // ten times slower there
+constexpr uint64_t kFormSeeds = 4;
+#else
+constexpr uint64_t kSeeds = 200;
+constexpr uint64_t kFormSeeds = 20;
+#endif
+
 // Each mechanism's older form, alone, and all at once.
 std::map<std::string, Mechanisms> OlderForms() {
   std::map<std::string, Mechanisms> forms;
@@ -580,13 +588,13 @@ void CheckForms(uint64_t seed) {
 
 TEST(ModelTest, OlderFormsOfTheMechanismsGiveTheSameAnswers) {
   if (const char* seed = std::getenv("MEMCGD_SEED")) return CheckForms(std::strtoull(seed, nullptr, 10));
-  for (uint64_t seed = 1; seed <= 20 && !HasFailure(); ++seed) CheckForms(seed);
+  for (uint64_t seed = 1; seed <= kFormSeeds && !HasFailure(); ++seed) CheckForms(seed);
 }
 
 TEST(ModelTest, EveryStatisticIsTheModelsHoweverEventsAreCutAndOverSaveAndLoad) {
   if (const char* seed = std::getenv("MEMCGD_SEED")) return CheckSeed(std::strtoull(seed, nullptr, 10));
   const char* count = std::getenv("MEMCGD_SEEDS");
-  uint64_t seeds = count == nullptr ? 200 : std::strtoull(count, nullptr, 10);
+  uint64_t seeds = count == nullptr ? kSeeds : std::strtoull(count, nullptr, 10);
   for (uint64_t seed = 1; seed <= seeds && !HasFailure(); ++seed) CheckSeed(seed);
 }
 
