@@ -31,6 +31,7 @@ class RunLocks {
   CpuSlot& EnterCpu(uint32_t cpu) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     CpuSlot& slot = *m_.cpus[cpu];
     if (held_[cpu]) return slot;
+    if (cpus_.size() == kMostCpus) LeaveAll();
     if (!slot.lock.TryLock()) {
       LeaveAll();
       slot.lock.Lock();
@@ -71,6 +72,8 @@ class RunLocks {
   uint64_t ptes_walked() const { return ptes_walked_; }
 
  private:
+  static constexpr size_t kMostCpus = 32;  // those of a large machine in turn need not all be kept
+
   Machine& m_;
   std::vector<uint32_t> cpus_;
   std::bitset<kMaxCpus> held_;
