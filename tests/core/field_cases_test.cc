@@ -155,7 +155,7 @@ TEST(FieldCase3, DyingGroupsDoNotMakeReadsDear) {
   int64_t after = ReadCostNs(d, "/keeper");
   EXPECT_EQ(d.Stat("/", "file"), groups);
   if (kTimed) {
-    EXPECT_LT(after, 3 * before + 50'000);
+    EXPECT_LT(after, 3 * before + 300'000);  // one look at each would cost milliseconds
   }
 }
 
