@@ -3,6 +3,7 @@
 #include <prometheus/collectable.h>
 #include <prometheus/exposer.h>
 #include <prometheus/metric_family.h>
+#include <sys/resource.h>
 
 #include <exception>
 #include <limits>
@@ -52,6 +53,7 @@ class Reader final : public prometheus::Collectable {
         Gauge("memcgd_streams", "Streams that are open now.", static_cast<double>(metrics_.OpenStreams())),
         Gauge("memcgd_nodes", "Nodes of this server.", static_cast<double>(registry_.size())),
         Durations(),
+        ProcessCpu(),
         BuildInfo()};
     AddMechanisms(&families);
     return families;
@@ -123,6 +125,21 @@ class Reader final : public prometheus::Collectable {
 #define MEMCGD_ADD_COUNTER(field, help) add(#field, help, totals.field);
     MEMCGD_MECHANISM_COUNTERS(MEMCGD_ADD_COUNTER)
 #undef MEMCGD_ADD_COUNTER
+  }
+
+  // By the name that every Prometheus client library gives it.
+  static MetricFamily ProcessCpu() {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    const auto seconds = [](const timeval& time) {
+      return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+    };
+    ClientMetric metric;
+    metric.counter.value = seconds(usage.ru_utime) + seconds(usage.ru_stime);
+    return {"process_cpu_seconds_total",
+            "CPU time of the server, user and system.",
+            MetricType::Counter,
+            {metric}};
   }
 
   static MetricFamily BuildInfo() {

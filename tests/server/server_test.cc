@@ -241,6 +241,7 @@ TEST_F(MetricsTest, AScrapeTellsWhatWasApplied) {
   EXPECT_GT(Value(scrape, "memcgd_batch_apply_seconds_sum"), 0);
   EXPECT_EQ(Value(scrape, "memcgd_streams"), 1);
   EXPECT_EQ(Value(scrape, "memcgd_nodes"), 1);
+  EXPECT_GT(Value(scrape, "process_cpu_seconds_total"), 0);
   EXPECT_NE(scrape.find("memcgd_build_info{compiler="), std::string::npos);
   // Outcomes of two faults of a thread that nobody announced, outside every area.
   double outcomes = 0;
@@ -287,6 +288,7 @@ TEST_F(MetricsTest, WhatMechanismsDidOutlivesTheirNodes) {
   ASSERT_TRUE(GetNode("n", &node).ok());
   const auto with_node = totals();
   EXPECT_GE(with_node.at("charges_walked"), static_cast<double>(node.mechanism_counters().charges_walked()));
+  EXPECT_EQ(with_node.at("barriers"), 2);
   ASSERT_TRUE(DeleteNode("n").ok());
   for (const auto& [name, value] : totals()) EXPECT_GE(value, with_node.at(name)) << name;
 }
