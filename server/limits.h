@@ -1,5 +1,5 @@
-// The server's limits, in one place: what a client can make grow at the edge has one.  What it makes grow in the model
-// (pages, files, areas, processes, cgroups) has only the sizes of the tables: docs/memcgd.md.
+// The server's limits, in one place: what a client can make grow at the edge has one.  What it makes grow in
+// the model (pages, files, areas, processes, cgroups) has only the sizes of the tables: docs/memcgd.md.
 #ifndef MEMCGD_SERVER_LIMITS_H_
 #define MEMCGD_SERVER_LIMITS_H_
 
