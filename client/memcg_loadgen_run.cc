@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
 #include "client/loadgen/pinning.h"
 #include "client/loadgen/plot.h"
 #include "client/loadgen/replay_copies.h"
@@ -16,6 +15,7 @@
 #include "client/memcg_loadgen_app.h"
 #include "client/memcg_loadgen_output.h"
 #include "client/memcgctl_exit.h"
+#include "client/standard_error.h"
 
 namespace memcgd::client {
 namespace {
@@ -24,12 +24,6 @@ using loadgen::CaseResult;
 using loadgen::ExperimentKind;
 using loadgen::FormResult;
 using loadgen::TurnResult;
-
-void PrintLine(const std::string& line) {
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
-}
-
-std::string OneLine(const std::string& text) { return absl::StrReplaceAll(text, {{"\n", " "}, {"\r", " "}}); }
 
 // The line on a terminal's standard error; nothing where it is none.
 class ProgressLine {
@@ -42,11 +36,12 @@ class ProgressLine {
     const double since_begin = seconds + options.warmup_seconds;
     const std::string at =
         seconds < 0 ? "warming up" : absl::StrFormat("%.1f of %g s", seconds, options.duration_seconds);
-    PrintLine(absl::StrFormat("\r\x1b[K%s: %s, %.2f M events/s", what_, at,
-                              since_begin > 0 ? static_cast<double>(events) / since_begin / 1e6 : 0.0));
+    WriteStandardError(
+        absl::StrFormat("\r\x1b[K%s: %s, %.2f M events/s", what_, at,
+                        since_begin > 0 ? static_cast<double>(events) / since_begin / 1e6 : 0.0));
   }
   void Clear() const {
-    if (terminal_) PrintLine("\r\x1b[K");
+    if (terminal_) WriteStandardError("\r\x1b[K");
   }
 
  private:
@@ -200,12 +195,8 @@ class Runner {
 
 }  // namespace
 
-void PrintLoadgenError(const std::string& text) {
-  PrintLine(absl::StrCat("memcg-loadgen: ", OneLine(text), "\n"));
-}
-void PrintLoadgenNote(const std::string& text) {
-  PrintLine(absl::StrCat("memcg-loadgen: note: ", OneLine(text), "\n"));
-}
+void PrintLoadgenError(const std::string& text) { WriteErrorLine("memcg-loadgen: ", text); }
+void PrintLoadgenNote(const std::string& text) { WriteErrorLine("memcg-loadgen: note: ", text); }
 
 int RunLoadgen(LoadgenContext* context, ExperimentKind kind) { return Runner(context, kind).Run(); }
 

@@ -1,10 +1,8 @@
 #include "client/memcgctl_exit.h"
 
-#include <unistd.h>
-
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
+#include "client/standard_error.h"
 
 namespace memcgd::client {
 namespace {
@@ -35,14 +33,6 @@ std::string Advice(const absl::Status& status) {
   }
 }
 
-void PrintLine(const std::string& line) {
-  // One write(2) a line: lines of several threads or processes do not mix.  There is nowhere to say that
-  // standard error cannot be written to.
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
-}
-
-std::string OneLine(const std::string& text) { return absl::StrReplaceAll(text, {{"\n", " "}, {"\r", " "}}); }
-
 }  // namespace
 
 ExitCode ExitCodeOf(const absl::Status& status) {
@@ -65,13 +55,11 @@ std::string ErrorLine(const absl::Status& status) {
                       advice.empty() ? "" : absl::StrCat(" (", advice, ")"));
 }
 
-void PrintError(const std::string& text) { PrintLine(absl::StrCat("memcgctl: ", OneLine(text), "\n")); }
+void PrintError(const std::string& text) { WriteErrorLine("memcgctl: ", text); }
 
-void PrintWarning(const std::string& text) {
-  PrintLine(absl::StrCat("memcgctl: warning: ", OneLine(text), "\n"));
-}
+void PrintWarning(const std::string& text) { WriteErrorLine("memcgctl: warning: ", text); }
 
-void PrintNote(const std::string& text) { PrintLine(absl::StrCat("memcgctl: note: ", OneLine(text), "\n")); }
+void PrintNote(const std::string& text) { WriteErrorLine("memcgctl: note: ", text); }
 
 ExitCode FailWith(const absl::Status& status) {
   PrintError(ErrorLine(status));

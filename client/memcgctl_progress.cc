@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "client/memcgctl_exit.h"
 #include "client/memcgctl_output.h"
+#include "client/standard_error.h"
 
 namespace memcgd::client {
 namespace {
@@ -20,8 +21,7 @@ constexpr std::chrono::milliseconds kBetweenLines{200};
 
 void Draw(const std::string& text) {
   // Carriage return, and erase to the end of the line.
-  const std::string line = absl::StrCat("\r\x1b[K", text);
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+  WriteStandardError(absl::StrCat("\r\x1b[K", text));
 }
 
 // The file's name, short enough that the line fits a terminal.

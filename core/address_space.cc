@@ -151,8 +151,8 @@ Outcome AddressSpaces<Forms>::Mremap(CpuSlot& slot, Mm& mm, const wide::Mremap& 
   bool keep_old = moves && (remap.flags & kMremapDontUnmap) != 0;
   bool overlap = new_range.first < old_range.end && old_range.first < new_range.end;
   if (moves && overlap) return Outcome::kInvalid;
-  if (!moves && old_range.empty())
-    return Outcome::kInvalid;  // a second view of shared memory is somewhere else
+  // A second view of shared memory is somewhere else.
+  if (!moves && old_range.empty()) return Outcome::kInvalid;
   mm.vmas.SplitAt(old_range);
   Vma vma = *mm.vmas.Find(old_range.first);
   vma.range = new_range;  // several areas in the range move as the first of them
@@ -186,8 +186,8 @@ Outcome AddressSpaces<Forms>::Mremap(CpuSlot& slot, Mm& mm, const wide::Mremap& 
 
 template <class Forms>
 void AddressSpaces<Forms>::MoveEntries(Mm& mm, PageRange from, PageNumber to) {
-  std::vector<std::pair<PageNumber, Pte>>
-      moved;  // putting one down may make a leaf, which the walk must not meet
+  // Putting one down may make a leaf, which the walk must not meet.
+  std::vector<std::pair<PageNumber, Pte>> moved;
   mm.page_table.ForEach(from, [&moved](PageNumber page, Pte& pte) {
     moved.emplace_back(page, pte);
     pte = 0;

@@ -10,7 +10,7 @@ bool Charges<Forms>::TryChargeSlow(CpuSlot& slot, MemcgId id, uint32_t pages) {
   if (id == MemcgId::kRoot) return true;
   Memcg& memcg = tree_.Get(id);
   if (ConsumeStock(slot, id, pages)) {
-    if (forms_.per_page_refs()) GetRefs(slot, memcg, pages);
+    if (forms_.per_page_refs()) AddRefs(slot, memcg, pages);
     return true;
   }
   ++slot.counters.charges_walked;
@@ -26,11 +26,7 @@ bool Charges<Forms>::TryChargeSlow(CpuSlot& slot, MemcgId id, uint32_t pages) {
     }
     batch = pages;
   }
-  if (forms_.per_page_refs()) {
-    GetRefs(slot, memcg, pages);
-  } else {
-    GetRefs(slot, memcg, batch);  // the stock's too
-  }
+  AddRefs(slot, memcg, forms_.per_page_refs() ? pages : batch);  // coalesced, the stock's too
   if (batch > pages) RefillStock(slot, memcg, batch - pages);
   return true;
 }
@@ -40,7 +36,7 @@ void Charges<Forms>::ForceCharge(CpuSlot& slot, MemcgId id, uint32_t pages) {
   if (TryCharge(slot, id, pages)) return;
   Memcg& memcg = tree_.Get(id);
   memcg.memory.Charge(pages);
-  GetRefs(slot, memcg, pages);
+  AddRefs(slot, memcg, pages);
 }
 
 template <class Forms>
@@ -70,7 +66,7 @@ void Charges<Forms>::RefillStock(CpuSlot& slot, Memcg& memcg, uint32_t pages) {
     target = &slot.stock.slots[slot.random() % Stock::kSlots];
     DrainStockSlot(slot, *target);
   }
-  if (target->memcg == MemcgId::kNone && forms_.per_page_refs()) GetRefs(slot, memcg, 1);  // the slot's own
+  if (target->memcg == MemcgId::kNone && forms_.per_page_refs()) AddRefs(slot, memcg, 1);  // the slot's own
   target->memcg = memcg.id;
   target->pages += pages;
   slot.stock.last = static_cast<uint32_t>(target - slot.stock.slots.data());
@@ -83,7 +79,7 @@ void Charges<Forms>::DrainStockSlot(CpuSlot& slot, Stock::Slot& stock) {
   Memcg& memcg = tree_.Get(stock.memcg);
   if (stock.pages > 0) memcg.memory.Uncharge(stock.pages);
   uint32_t refs = forms_.per_page_refs() ? 1 : stock.pages;
-  if (refs > 0) PutRefs(slot, memcg, refs);
+  if (refs > 0) AddRefs(slot, memcg, -int64_t{refs});
   stock = Stock::Slot{};
 }
 
@@ -96,26 +92,18 @@ template <class Forms>
 void Charges<Forms>::UnchargeBatch(CpuSlot& slot) {
   Memcg& memcg = tree_.Get(slot.uncharge_memcg);
   memcg.memory.Uncharge(slot.uncharge_pages);
-  PutRefs(slot, memcg, slot.uncharge_pages);
+  AddRefs(slot, memcg, -int64_t{slot.uncharge_pages});
   slot.uncharge_memcg = MemcgId::kNone;
   slot.uncharge_pages = 0;
 }
 
 // Relaxed: whoever frees a cgroup stands at a cut.
 template <class Forms>
-void Charges<Forms>::GetRefs(CpuSlot& slot, Memcg& memcg, uint32_t pages) {
-  uint32_t operations = forms_.per_page_refs() ? pages : 1;
-  for (uint32_t i = 0; i < operations; ++i)
+void Charges<Forms>::AddRefs(CpuSlot& slot, Memcg& memcg, int64_t pages) {
+  int64_t operations = forms_.per_page_refs() ? std::abs(pages) : 1;
+  for (int64_t i = 0; i < operations; ++i)
     memcg.refs.fetch_add(pages / operations, std::memory_order_relaxed);
-  slot.counters.css_ref_operations += operations;
-}
-
-template <class Forms>
-void Charges<Forms>::PutRefs(CpuSlot& slot, Memcg& memcg, uint32_t pages) {
-  uint32_t operations = forms_.per_page_refs() ? pages : 1;
-  for (uint32_t i = 0; i < operations; ++i)
-    memcg.refs.fetch_sub(pages / operations, std::memory_order_relaxed);
-  slot.counters.css_ref_operations += operations;
+  slot.counters.css_ref_operations += static_cast<uint64_t>(operations);
 }
 
 template <class Forms>
@@ -155,13 +143,11 @@ void Charges<Forms>::Spill(CpuSlot& slot, MemcgId id, Stat stat, std::atomic<int
   int32_t sum = pending.load(std::memory_order_relaxed);
   Memcg& memcg = tree_.Get(id);
   ++slot.counters.stat_spills;
-  ++slot.counters.stat_shared_writes;
-  memcg.stats.local[i].fetch_add(sum, std::memory_order_relaxed);
   if (forms_.stats() == StatsForm::kSpill) {
-    for (Memcg* level = &memcg; level != nullptr; level = level->parent) {
-      level->stats.recursive[i].fetch_add(sum, std::memory_order_relaxed);
-      ++slot.counters.stat_shared_writes;
-    }
+    slot.counters.stat_shared_writes += memcg.AddStat(i, sum);
+  } else {  // walk
+    memcg.stats.local[i].fetch_add(sum, std::memory_order_relaxed);
+    ++slot.counters.stat_shared_writes;
   }
   pending.store(0, std::memory_order_relaxed);
 }

@@ -34,7 +34,7 @@ class Charges {
     Stock::Slot& last = slot.stock.slots[slot.stock.last];
     if (last.memcg != memcg || last.pages < pages) return TryChargeSlow(slot, memcg, pages);
     last.pages -= pages;
-    if (forms_.per_page_refs()) GetRefs(slot, tree_.Get(memcg), pages);
+    if (forms_.per_page_refs()) AddRefs(slot, tree_.Get(memcg), pages);
     return true;
   }
   // Past every limit, where it has to be.
@@ -90,8 +90,7 @@ class Charges {
   void DrainStockSlot(CpuSlot& slot, Stock::Slot& stock);
   void UnchargeBatch(CpuSlot& slot);
   // Changes the cgroup's count of references: by all pages at once, or one by one.
-  void GetRefs(CpuSlot& slot, Memcg& memcg, uint32_t pages);
-  void PutRefs(CpuSlot& slot, Memcg& memcg, uint32_t pages);
+  void AddRefs(CpuSlot& slot, Memcg& memcg, int64_t pages);
 
   MemcgTree& tree_;
   [[no_unique_address]] const Forms forms_;

@@ -16,4 +16,13 @@ void Memcg::CountEvent(MemcgEvent event) {
   }
 }
 
+uint32_t Memcg::AddStat(size_t stat, int64_t amount) {
+  stats.local[stat].fetch_add(amount, std::memory_order_relaxed);
+  uint32_t written = 1;
+  for (Memcg* level = this; level != nullptr; level = level->parent, ++written) {
+    level->stats.recursive[stat].fetch_add(amount, std::memory_order_relaxed);
+  }
+  return written;
+}
+
 }  // namespace memcgd::core

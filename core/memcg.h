@@ -36,6 +36,9 @@ struct Memcg {
 
   // Counts an event here and, hierarchically, at every ancestor.
   void CountEvent(MemcgEvent event);
+  // Adds to a statistic of its own and, hierarchically, of itself and every ancestor.  Returns how many
+  // shared counters that wrote.
+  uint32_t AddStat(size_t stat, int64_t amount);
 
   // Constant.
   const MemcgId id;

@@ -265,11 +265,7 @@ void EndStats(Machine& machine, const Memcg& memcg) {
     if (machine.config.mechanisms.stats == StatsForm::kSpill) {
       for (size_t i = 0; i < kStats; ++i) {
         int32_t pending = stats.pending[i].exchange(0, std::memory_order_relaxed);
-        if (pending == 0) continue;
-        ending.stats.local[i].fetch_add(pending, std::memory_order_relaxed);
-        for (Memcg* level = &ending; level != nullptr; level = level->parent) {
-          level->stats.recursive[i].fetch_add(pending, std::memory_order_relaxed);
-        }
+        if (pending != 0) ending.AddStat(i, pending);
       }
       SettlePending(machine, *slot, memcg.id);
     }
