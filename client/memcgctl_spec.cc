@@ -46,7 +46,7 @@ void SpecFlags::AddTo(CLI::App* app) {
           ->type_name("guess|always|never")
           ->check(CLI::IsMember({"guess", "always", "never"}).description(""))
           ->capture_default_str(),
-      AddChoice(app, "--reclaim", &reclaim, {"recorded", "none"},
+      AddChoice(app, "--reclaim", &reclaim, {"recorded", "none", "modelled"},
                 "What makes room at a limit: what the trace tells, or nothing: the fault is refused")
           ->capture_default_str(),
       app->add_flag("--no-zero-page", no_zero_page,

@@ -29,7 +29,7 @@ absl::Status CheckConfig(const NodeConfig& config) {
         absl::StrCat("memory_bytes ", config.memory_bytes, " are not in ", page, " … 2^52"));
   }
   const Mechanisms& forms = config.mechanisms;
-  if (config.reclaim > Reclaim::kNone || forms.charge_order > ChargeOrder::kUptodateFirst ||
+  if (config.reclaim > Reclaim::kModelled || forms.charge_order > ChargeOrder::kUptodateFirst ||
       forms.commit_batch > CommitBatch::kSmall || forms.css_refs > CssRefs::kPerPage ||
       forms.stats > StatsForm::kRstat || forms.lru_lock > LruLock::kPerNode) {
     return absl::InvalidArgumentError("reclaim or a mechanism has no such form");

@@ -28,6 +28,7 @@ namespace memcgd::core {
 enum class Reclaim : uint8_t {
   kRecorded = 0,  // the trace says what was evicted and killed; charges are forced
   kNone = 1,      // nothing: the charge is refused, and with it its fault (Outcome::kLimit)
+  kModelled = 2,  // the model's own reclaim, swap and OOM; the trace's evictions and kills are left out
 };
 
 struct NodeConfig {

@@ -54,7 +54,7 @@ static_assert(v1::CHARGE_ORDER_UPTODATE_FIRST == static_cast<int>(core::ChargeOr
               v1::CSS_REFS_PER_PAGE == static_cast<int>(core::CssRefs::kPerPage) + 1 &&
               v1::STATS_FORM_RSTAT == static_cast<int>(core::StatsForm::kRstat) + 1 &&
               v1::LRU_LOCK_PER_NODE == static_cast<int>(core::LruLock::kPerNode) + 1 &&
-              v1::RECLAIM_MODE_NONE == static_cast<int>(core::Reclaim::kNone) + 1);
+              v1::RECLAIM_MODE_MODELLED == static_cast<int>(core::Reclaim::kModelled) + 1);
 
 // `forms` is the number of values that the wire's enum has, the unspecified one included.
 template <typename Form>
