@@ -1,4 +1,5 @@
-// A machine with its accounts: charges and statistics, lists, page cache, compiled for one type of forms.
+// A machine with its accounts: charges and statistics, lists, page cache, reclaim, compiled for one type of
+// forms.
 //
 // Thread safety: each part's own.
 #ifndef MEMCGD_CORE_ACCOUNTS_H_
@@ -9,6 +10,7 @@
 #include "core/lru.h"
 #include "core/machine.h"
 #include "core/page_cache.h"
+#include "core/reclaim.h"
 
 namespace memcgd::core {
 
@@ -19,7 +21,9 @@ struct Accounts : Machine {
   [[no_unique_address]] const Forms forms{config.mechanisms};
   Charges<Forms> charges{*this};
   Lru<Forms> lru{tree, arena, charges};
-  PageCache<Forms> cache{tree, arena, charges, lru};
+  Writeback<Forms> writeback_device{*this, charges, lru};
+  PageCache<Forms> cache{tree, arena, charges, lru, writeback_device};
+  Reclaimer<Forms> reclaimer{*this, charges, lru, cache, writeback_device};
 };
 
 }  // namespace memcgd::core

@@ -105,7 +105,7 @@ void AddressSpaces<Forms>::Zap(CpuSlot& slot, Mm& mm, PageRange range) {
     FolioId page = PteFolio(pte);
     if (Raw(page) > Raw(FolioId::kZeroPage)) {
       Folio& folio = m_.arena.Get(page);
-      if (!folio.anon() && !folio.dead() && (pte & kPteAccessed) != 0) {
+      if (!folio.anon() && !folio.dead() && (pte & kPteAccessed) != 0 && IsYoung(page)) {
         m_.lru.MarkAccessed(slot, m_.arena.HeadOf(page));
       }
       m_.cache.Unmap(slot, page);
@@ -233,6 +233,11 @@ Outcome AddressSpaces<Forms>::Madvise(CpuSlot& slot, Mm& mm, PageRange range, ui
         FolioId page = PteFolio(pte);
         if (Raw(page) <= Raw(FolioId::kZeroPage)) return;
         Folio& folio = m_.arena.Get(page);
+        if (folio.dead()) {  // a swap entry is given up at once
+          m_.cache.Unmap(slot, page);
+          pte = 0;
+          return;
+        }
         if (folio.anon() && folio.mapcount() == 1) m_.lru.MarkLazyFree(slot, page);
       });
       break;
@@ -308,7 +313,7 @@ Outcome AddressSpaces<Forms>::Fork(CpuSlot& slot, Mm& parent, Mm& child) ABSL_NO
     FolioId id = PteFolio(pte);
     if (Raw(id) > Raw(FolioId::kZeroPage)) {
       Folio& folio = m_.arena.Get(id);
-      if (folio.dead()) return;
+      if (folio.dead() && !folio.Has(kFolioSwapped)) return;
       if (!folio.anon()) {  // vma_needs_copy(): what has no page of its own is faulted again
         Vma* vma = parent.vmas.Find(page);
         if (vma == nullptr || !vma->has_anon_vma) return;

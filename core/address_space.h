@@ -58,6 +58,11 @@ class AddressSpaces {
   void HoldObject(CpuSlot& slot, FileId file, int64_t pages);
   void InsertArea(CpuSlot& slot, Mm& mm, const Vma& vma) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
 
+  // Reclaim took what the entries' accessed bits said, where it has looked since they were set.
+  bool IsYoung(FolioId page) const {
+    return !m_.charges.models_reclaim() || m_.arena.Get(m_.arena.HeadOf(page)).Has(kFolioYoung);
+  }
+
   Accounts<Forms>& m_;
   Faults<Forms>& faults_;
 };

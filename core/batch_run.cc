@@ -70,7 +70,17 @@ void BatchRun<Forms>::ApplyEvents(size_t begin,
       ++first_touches;
     } else {
       ++result_.events[static_cast<size_t>(event.kind())];
+      if (models_) {
+        slot_->now_ns = batch_.base_time_ns + int64_t{1000} * event.time_us();
+        if (WasKilled(event.tid())) {
+          ++result_.outcomes[static_cast<size_t>(Outcome::kDropped)];
+          continue;
+        }
+      }
       if (outcome == Outcome::kInvalid) outcome = Apply(event);
+      if (slot_->oom_at != MemcgId::kNone) {
+        outcome = AfterOom(event.tid(), [&] { return Apply(event); });
+      }
       if (unknown_thread_ && outcome == Outcome::kOk) outcome = Outcome::kUnknownThread;
       unknown_thread_ = false;
       ++result_.outcomes[static_cast<size_t>(outcome)];
@@ -80,6 +90,49 @@ void BatchRun<Forms>::ApplyEvents(size_t begin,
   last_us_ = last_us;
   result_.events[static_cast<size_t>(EventKind::kFault)] += first_touches;
   result_.outcomes[static_cast<size_t>(Outcome::kOk)] += first_touches;
+}
+
+// A charge of the event gave up.  The killer stands at a cut; then the event is tried again, until it fits,
+// its own process is dead, or there is nobody left to kill.
+template <class Forms>
+Outcome BatchRun<Forms>::AfterOom(uint32_t tid, const auto& apply) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  for (;;) {
+    uint32_t cpu = slot_->cpu;
+    int64_t now_ns = slot_->now_ns;
+    Memcg& at = m_.tree.Get(std::exchange(slot_->oom_at, MemcgId::kNone));
+    Memcg& charged = m_.tree.Get(std::exchange(slot_->oom_memcg, MemcgId::kNone));
+    EndEvent();
+    LeaveAll();
+    run_threads_ = {};
+    node_.cut_->lock.UnlockShared();
+    node_.cut_->lock.Lock();
+    EnterCpu(cpu);
+    slot_->now_ns = now_ns;
+    // Another stream's may have made room meanwhile.
+    bool killed = at.memory.margin_pages() > 0 || m_.oom.Kill(*slot_, at, charged, tid);
+    if (!m_.oom_records.empty() && m_.oom_records.back().sequence > oom_seen_) {
+      oom_seen_ = m_.oom_records.back().sequence;
+      result_.ooms.push_back(oom_seen_);
+    }
+    LeaveAll();
+    node_.FreeDyingAtCut();
+    node_.cut_->lock.Unlock();
+    node_.cut_->lock.LockShared();
+    EnterCpu(cpu);
+    slot_->now_ns = now_ns;
+    if (!killed) return Outcome::kLimit;
+    if (WasKilled(tid)) return Outcome::kDropped;
+    slot_->retries = true;
+    Outcome outcome = apply();
+    slot_->retries = false;
+    if (slot_->oom_at == MemcgId::kNone) return outcome;
+  }
+}
+
+template <class Forms>
+bool BatchRun<Forms>::WasKilled(uint32_t tid) const {
+  if (m_.oom_calls.load(std::memory_order_relaxed) == 0 || tid == 0) return false;
+  return m_.table.threads.Exists(tid) && m_.table.threads.Get(tid).oom_killed;
 }
 
 template <class Forms>
@@ -165,7 +218,7 @@ Outcome BatchRun<Forms>::Apply(const Event& event) {
     case EventKind::kFileWrite:
       return Outcome::kOk;  // its pages' additions and dirtying are events of their own
     case EventKind::kFileDirty:
-      return FileDirty(stream_.File(event.file()), event.index());
+      return FileDirty(event.tid(), stream_.File(event.file()), event.index());
     case EventKind::kReadahead:
       return Readahead(stream_.File(event.file()), event.index());
     case EventKind::kMmapAnon: {
@@ -197,8 +250,7 @@ Outcome BatchRun<Forms>::Apply(const Event& event) {
     case EventKind::kAccess: {
       Mm& mm = Enter(event.tid());
       mm.mutex.AssertHeld();
-      m_.faults.Access(mm, event.address());
-      return Outcome::kOk;
+      return m_.faults.Access(*slot_, mm, event.address());
     }
     case EventKind::kInvalid:
       break;
@@ -246,6 +298,11 @@ Outcome BatchRun<Forms>::FileAdd(uint32_t tid, FileId id, PageIndex index, uint3
   File& file = m_.files.Get(id);
   // The buffer layer touches a disk's own pages while they wait in the batch.
   uint32_t flags = m_.files.IsBlockDevice(file) ? kFolioActive : 0;
+  if (models_) {  // what a read or a fault then needs and readahead could not have tries harder
+    return m_.cache.Fill(*slot_, file, index, order, memcg, ChargeMode::kNoRetry, flags) == CacheAdd::kRefused
+               ? Outcome::kLimit
+               : Outcome::kOk;
+  }
   Locked lock(file.mutex);
   switch (m_.cache.Add(*slot_, file, index, order, memcg, flags)) {
     case CacheAdd::kAdded:
@@ -263,6 +320,7 @@ Outcome BatchRun<Forms>::FileDelete(uint32_t tid, FileId id, PageIndex index, ui
   Thread* thread = tid == 0 ? nullptr : m_.processes.Find(tid);
   MemcgId evictor = MemcgId::kNone;
   if (thread != nullptr) {
+    if (models_ && thread->in_reclaim) return Outcome::kOk;  // the trace's kernel's choice, not the model's
     if (thread->in_reclaim) evictor = m_.processes.MmOf(*thread).memcg.load(std::memory_order_relaxed);
     m_.lru.Drain(*slot_);  // folio_batch_release() of truncation, lru_add_drain() of reclaim
   }
@@ -289,14 +347,40 @@ Outcome BatchRun<Forms>::FileRead(uint32_t tid, FileId id, PageIndex first, Page
     position = &*known;
   }
   File& file = m_.files.Get(id);
+  if (models_ && thread != nullptr) {
+    Outcome outcome =
+        FillAbsent(m_.processes.MmOf(*thread).memcg.load(std::memory_order_relaxed), file, first, last);
+    if (outcome != Outcome::kOk) return outcome;
+  }
   Locked lock(file.mutex);
   m_.cache.Read(*slot_, file, first, last, *position);
   return Outcome::kOk;
 }
 
+// A read or write of pages that the model has reclaimed though the trace's kernel had not: misses.
 template <class Forms>
-Outcome BatchRun<Forms>::FileDirty(FileId id, PageIndex index) {
+Outcome BatchRun<Forms>::FillAbsent(MemcgId memcg, File& file, PageIndex first, PageIndex last) {
+  for (PageIndex index = first; index <= last; ++index) {
+    {
+      Locked lock(file.mutex);
+      while (index <= last && !m_.cache.IsAbsent(file, index)) ++index;
+    }
+    if (index > last) break;
+    if (m_.cache.Fill(*slot_, file, index, 0, memcg, ChargeMode::kRetry) == CacheAdd::kRefused)
+      return Outcome::kLimit;
+  }
+  return Outcome::kOk;
+}
+
+template <class Forms>
+Outcome BatchRun<Forms>::FileDirty(uint32_t tid, FileId id, PageIndex index) {
   File& file = m_.files.Get(id);
+  Thread* thread = models_ && tid != 0 ? m_.processes.Find(tid) : nullptr;
+  if (thread != nullptr) {
+    Outcome outcome =
+        FillAbsent(m_.processes.MmOf(*thread).memcg.load(std::memory_order_relaxed), file, index, index);
+    if (outcome != Outcome::kOk) return outcome;
+  }
   Locked lock(file.mutex);
   FolioId page = m_.cache.Find(file, index);
   if (page == FolioId::kNone) return Outcome::kOk;  // from before the stream: not counted
@@ -330,7 +414,17 @@ void BatchRun<Forms>::ApplyWide(const WideEvent& wide) ABSL_NO_THREAD_SAFETY_ANA
           locks_.LeaveSpaces();
           run_threads_ = {};
         }
-        Outcome outcome = Wide(wide, body);
+        slot_->now_ns = wide.time_ns;
+        Outcome outcome = Outcome::kDropped;
+        if (!models_ || !DropsWide(wide, body)) {
+          outcome = Wide(wide, body);
+          if constexpr (!kAtCut<Body>) {
+            if (slot_->oom_at != MemcgId::kNone)
+              outcome = AfterOom(wide.tid, [&] { return Wide(wide, body); });
+          } else {
+            slot_->oom_at = MemcgId::kNone;  // what existed before the stream kills nobody
+          }
+        }
         if (unknown_thread_ && outcome == Outcome::kOk) outcome = Outcome::kUnknownThread;
         unknown_thread_ = false;
         EndEvent();
@@ -343,6 +437,22 @@ void BatchRun<Forms>::ApplyWide(const WideEvent& wide) ABSL_NO_THREAD_SAFETY_ANA
         }
       },
       wide.body);
+}
+
+// What a killed process did not do: its threads' events, and whatever would have begun with it.
+template <class Forms>
+template <typename Body>
+bool BatchRun<Forms>::DropsWide(const WideEvent& wide, const Body& body) {
+  if constexpr (std::is_same_v<Body, wide::CgroupAttach>) {
+    return WasKilled(body.moved_tid);
+  } else if constexpr (std::is_same_v<Body, wide::Clone>) {
+    if (!WasKilled(wide.tid)) return false;
+    Locked lock(m_.table.mutex);
+    m_.table.Ensure(body.child_tid).oom_killed = true;
+    return true;
+  } else {
+    return WasKilled(wide.tid);
+  }
 }
 
 template <class Forms>
@@ -482,7 +592,10 @@ Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::FileRange& rang
     case EventKind::kFileRead:
       return FileRead(wide.tid, file, range.index, range.index + range.count - 1);
     case EventKind::kFileDirty:
-      for (uint64_t i = 0; i < range.count; ++i) FileDirty(file, range.index + i);
+      for (uint64_t i = 0; i < range.count; ++i) {
+        Outcome outcome = FileDirty(wide.tid, file, range.index + i);
+        if (outcome != Outcome::kOk) return outcome;
+      }
       return Outcome::kOk;
     case EventKind::kReadahead:
       for (uint64_t i = 0; i < range.count; ++i) Readahead(file, range.index + i);
@@ -495,7 +608,7 @@ Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::FileRange& rang
 template <class Forms>
 Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::ReclaimBegin&) {
   ThreadOf(wide.tid).in_reclaim = true;
-  m_.lru.Drain(*slot_);
+  if (!models_) m_.lru.Drain(*slot_);
   return Outcome::kOk;
 }
 template <class Forms>
@@ -505,6 +618,7 @@ Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::ReclaimEnd&) {
 }
 template <class Forms>
 Outcome BatchRun<Forms>::Wide(const WideEvent&, const wide::MarkVictim& victim) {
+  if (models_) return Outcome::kOk;  // the model kills by itself
   Thread* thread = m_.processes.Find(victim.victim_tid);
   if (thread == nullptr) return Outcome::kUnknownThread;
   Memcg& memcg = m_.tree.Get(m_.processes.ProcessOf(*thread).memcg.load(std::memory_order_relaxed));
@@ -529,7 +643,10 @@ Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::MigrateFolio& m
     Locked lock(file.mutex);
     FolioId page = m_.cache.Find(file, migrate.index);
     if (page == FolioId::kNone) return Outcome::kUnseenPage;
-    return m_.lru.Migrate(*slot_, m_.arena.HeadOf(page), memcg->id) ? Outcome::kOk : Outcome::kCacheMismatch;
+    slot_->held_file = &file;
+    bool moved = m_.lru.Migrate(*slot_, m_.arena.HeadOf(page), memcg->id);
+    slot_->held_file = nullptr;
+    return moved ? Outcome::kOk : Outcome::kCacheMismatch;
   }
   Mm& mm = Enter(wide.tid);
   mm.mutex.AssertHeld();
@@ -607,13 +724,18 @@ Outcome BatchRun<Forms>::Wide(const WideEvent&, const wide::BaselineCached& cach
     memcg = found->id;
   }
   File& file = m_.files.Get(stream_.File(cached.file));
-  Locked lock(file.mutex);
+  uint32_t flags = cached.active ? kFolioActive : 0;
   for (PageIndex index = cached.index; index < cached.index + cached.pages; ++index) {
-    if (m_.cache.Find(file, index) != FolioId::kNone) continue;
-    if (m_.cache.Add(*slot_, file, index, 0, memcg, cached.active ? kFolioActive : 0) == CacheAdd::kRefused) {
+    if (models_ &&
+        m_.cache.Fill(*slot_, file, index, 0, memcg, ChargeMode::kNoRetry, flags) == CacheAdd::kRefused)
       return Outcome::kLimit;
+    Locked lock(file.mutex);
+    bool added = models_;
+    if (m_.cache.Find(file, index) == FolioId::kNone) {
+      if (m_.cache.Add(*slot_, file, index, 0, memcg, flags) == CacheAdd::kRefused) return Outcome::kLimit;
+      added = true;
     }
-    if (cached.dirty) m_.cache.MarkDirty(*slot_, m_.cache.Find(file, index));
+    if (added && cached.dirty) m_.cache.MarkDirty(*slot_, m_.cache.Find(file, index));
   }
   return Outcome::kOk;
 }

@@ -8,6 +8,7 @@
 #define MEMCGD_CORE_BATCH_RUN_H_
 
 #include <array>
+#include <utility>
 
 #include "core/event_stream.h"
 #include "core/node.h"
@@ -25,7 +26,9 @@ class BatchRun {
         stream_(stream),
         batch_(batch),
         result_(result),
-        locks_(m_) {}
+        locks_(m_),
+        models_(m_.charges.models_reclaim()),
+        oom_seen_(m_.oom_calls.load(std::memory_order_relaxed)) {}
 
   // The batch was checked.
   void Run();
@@ -55,7 +58,18 @@ class BatchRun {
   void EndEvent() {
     if (slot_->ended.count != 0) m_.lru.FlushEnded(*slot_);
     m_.charges.FlushUncharge(*slot_);
+    if (models_) EndModelled();
   }
+  // The return to user space: what was charged over memory.high has its price.
+  void EndModelled() {
+    if (slot_->over_high_pages > 0) m_.reclaimer.HandleOverHigh(*slot_);
+    result_.high_delay_us += std::exchange(slot_->high_delay_us, 0);
+  }
+  // Whether the OOM killer ended the thread's process, and no process has the id since.
+  bool WasKilled(uint32_t tid) const;
+  Outcome AfterOom(uint32_t tid, const auto& apply);
+  template <typename Body>
+  bool DropsWide(const WideEvent& wide, const Body& body);
   // The outcome of a control event; what was refused is worth a word.
   Outcome Note(const absl::Status& status);
   Outcome Apply(const Event& event);
@@ -65,7 +79,8 @@ class BatchRun {
   Outcome FileAdd(uint32_t tid, FileId id, PageIndex index, uint32_t order);
   Outcome FileDelete(uint32_t tid, FileId id, PageIndex index, uint32_t order);
   Outcome FileRead(uint32_t tid, FileId id, PageIndex first, PageIndex last);
-  Outcome FileDirty(FileId id, PageIndex index);
+  Outcome FileDirty(uint32_t tid, FileId id, PageIndex index);
+  Outcome FillAbsent(MemcgId memcg, File& file, PageIndex first, PageIndex last);
   Outcome Readahead(FileId id, PageIndex index);
 
   // Events that need no cut.
@@ -122,6 +137,8 @@ class BatchRun {
   const Batch& batch_;
   BatchResult& result_;
   RunLocks locks_;
+  const bool models_;
+  uint64_t oom_seen_;  // the killer's calls, when this batch last looked
   CpuSlot* slot_ = nullptr;
   uint32_t position_ = 0;  // of the wide event at hand
   uint32_t last_us_ = 0;

@@ -6,8 +6,8 @@
 namespace memcgd::core {
 
 template <class Forms>
-bool Charges<Forms>::TryChargeSlow(CpuSlot& slot, MemcgId id, uint32_t pages) {
-  if (id == MemcgId::kRoot) return true;
+bool Charges<Forms>::TryChargeSlow(CpuSlot& slot, MemcgId id, uint32_t pages, ChargeMode mode) {
+  if (id == MemcgId::kRoot && !models_reclaim_) return true;
   Memcg& memcg = tree_.Get(id);
   if (ConsumeStock(slot, id, pages)) {
     if (forms_.per_page_refs()) AddRefs(slot, memcg, pages);
@@ -18,22 +18,77 @@ bool Charges<Forms>::TryChargeSlow(CpuSlot& slot, MemcgId id, uint32_t pages) {
   PageCounter* failed = nullptr;
   if (!memcg.memory.TryCharge(batch, &failed)) {
     if (batch == pages || !memcg.memory.TryCharge(pages, &failed)) {
-      for (Memcg* level = &memcg; level != nullptr; level = level->parent) {
-        if (&level->memory == failed) level->CountEvent(MemcgEvent::kMax);
+      if (models_reclaim_) {
+        if (!MakeRoom(slot, memcg, pages, failed, mode)) return false;
+      } else {
+        LevelOf(memcg, failed).CountEvent(MemcgEvent::kMax);
+        if (refuses_) return false;
+        memcg.memory.Charge(pages);
       }
-      if (refuses_) return false;
-      memcg.memory.Charge(pages);
     }
     batch = pages;
   }
   AddRefs(slot, memcg, forms_.per_page_refs() ? pages : batch);  // coalesced, the stock's too
   if (batch > pages) RefillStock(slot, memcg, batch - pages);
+  if (models_reclaim_) CheckWatermarks(slot, memcg, batch);
   return true;
 }
 
 template <class Forms>
+Memcg& Charges<Forms>::LevelOf(Memcg& memcg, const PageCounter* counter) {
+  Memcg* level = &memcg;
+  while (&level->memory != counter) level = level->parent;
+  return *level;
+}
+
+template <class Forms>
+bool Charges<Forms>::MakeRoom(CpuSlot& slot, Memcg& memcg, uint32_t pages, PageCounter* failed,
+                              ChargeMode mode) {
+  bool drained = false;
+  for (int retries = kReclaimRetries;;) {
+    Memcg& over = LevelOf(memcg, failed);
+    if (over.parent != nullptr) over.CountEvent(MemcgEvent::kMax);  // the node's memory is no cgroup's limit
+    int64_t reclaimed = room_maker_->TryToFree(slot, over, pages);
+    bool again = over.memory.margin_pages() >= pages;
+    if (!again && !drained) {
+      DrainAllStocks(slot);
+      drained = again = true;
+    }
+    if (!again && mode == ChargeMode::kNoRetry) return false;
+    // Each round that got something took from what can be got: it comes to an end.
+    if (!again && reclaimed > 0 && pages <= kCostlyPages) again = true;
+    if (!again && retries > 0) {
+      --retries;
+      again = true;
+    }
+    if (!again) {
+      if (pages > kCostlyPages) return false;
+      slot.oom_at = over.id;
+      slot.oom_memcg = memcg.id;
+      return false;
+    }
+    if (memcg.memory.TryCharge(pages, &failed)) return true;
+  }
+}
+
+template <class Forms>
+void Charges<Forms>::CheckWatermarks(CpuSlot& slot, Memcg& memcg, uint32_t pages) {
+  if (tree_.root().memory.usage_pages() > machine_.watermarks.low_usage) room_maker_->Balance(slot);
+  for (Memcg* level = &memcg; level->parent != nullptr; level = level->parent) {
+    if (level->memory.usage_pages() <= level->reclaim.high &&
+        level->swap.usage_pages() <= level->reclaim.swap_high)
+      continue;
+    if (slot.over_high_memcg != memcg.id) slot.over_high_pages = 0;
+    slot.over_high_memcg = memcg.id;
+    slot.over_high_pages += pages;
+    break;
+  }
+  if (slot.over_high_pages > Stock::kBatch) room_maker_->HandleOverHigh(slot);
+}
+
+template <class Forms>
 void Charges<Forms>::ForceCharge(CpuSlot& slot, MemcgId id, uint32_t pages) {
-  if (TryCharge(slot, id, pages)) return;
+  if (TryCharge(slot, id, pages, ChargeMode::kNoRetry)) return;
   Memcg& memcg = tree_.Get(id);
   memcg.memory.Charge(pages);
   AddRefs(slot, memcg, pages);
@@ -86,6 +141,38 @@ void Charges<Forms>::DrainStockSlot(CpuSlot& slot, Stock::Slot& stock) {
 template <class Forms>
 void Charges<Forms>::DrainStock(CpuSlot& slot) {
   for (Stock::Slot& stock : slot.stock.slots) DrainStockSlot(slot, stock);
+}
+
+template <class Forms>
+void Charges<Forms>::DrainAllStocks(CpuSlot& slot) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  const void* ours = slot.holder.load(std::memory_order_relaxed);
+  for (std::unique_ptr<CpuSlot>& other : machine_.cpus) {
+    bool held = other->holder.load(std::memory_order_relaxed) == ours;
+    if (!held && !other->lock.TryLock()) continue;
+    DrainStock(*other);
+    if (!held) other->lock.Unlock();
+  }
+}
+
+template <class Forms>
+bool Charges<Forms>::TryChargeSwap(CpuSlot& slot, Memcg& memcg) {
+  PageCounter* failed = nullptr;
+  if (!memcg.swap.TryCharge(1, &failed)) {
+    if (failed != &tree_.root().swap) memcg.CountEvent(SwapEvent::kMax);
+    memcg.CountEvent(SwapEvent::kFail);
+    return false;
+  }
+  AddRefs(slot, memcg, 1);  // so that it is there when the page comes back
+  ModStat(slot, memcg.id, Stat::kSwap, 1);
+  return true;
+}
+
+template <class Forms>
+void Charges<Forms>::UnchargeSwap(CpuSlot& slot, MemcgId id) {
+  Memcg& memcg = tree_.Get(id);
+  memcg.swap.Uncharge(1);
+  ModStat(slot, id, Stat::kSwap, -1);
+  AddRefs(slot, memcg, -1);
 }
 
 template <class Forms>

@@ -5,9 +5,11 @@
 //
 // A page is charged before anything of it can be seen.  Requests of at most 64 pages are served from this
 // CPU's stock of seven slots, each of one cgroup; else max(64, n) are charged at once, then exactly n.  What
-// limits refuse is charged by force here and counted as the event `max` ("recorded" reclaim: the trace says
-// what was evicted and killed); modelled reclaim takes its place between the refusal and the force. Bound: 0
-// ≤ charged − used ≤ 64 × CPUs pages for a leaf.
+// limits refuse is charged by force and counted as the event `max` where the trace says what was evicted and
+// killed; refused; or, where the model reclaims, tried again in the kernel's order: reclaim, drain, reclaim,
+// OOM. Bound: 0 ≤ charged − used ≤ 64 × CPUs pages for a leaf.
+//
+// Where the model reclaims the root is charged too: its counter stands for the node's memory.
 //
 // Thread safety: by the holder of the CPU's slot; DrainStock() at a cut.
 #ifndef MEMCGD_CORE_CHARGE_H_
@@ -20,19 +22,44 @@
 
 namespace memcgd::core {
 
+// How long a charge tries, where the model reclaims.
+enum class ChargeMode : uint8_t {
+  kRetry,    // as a fault: reclaim, drain, again, and in the end the OOM killer
+  kNoRetry,  // as readahead (__GFP_NORETRY): one reclaim, one drain, then a quiet refusal
+};
+
+// Makes room where a limit refuses a charge (reclaim.h).
+class RoomMaker {
+ public:
+  virtual ~RoomMaker() = default;
+  // try_to_free_mem_cgroup_pages(): the pages that it got, of `target` and all below it.
+  virtual int64_t TryToFree(CpuSlot& slot, Memcg& target, int64_t pages) = 0;
+  // The node is short of memory: kswapd's work.
+  virtual void Balance(CpuSlot& slot) = 0;
+  // Tasks charged over memory.high: reclaims and says how long they are held up (slot.high_delay_us).
+  virtual void HandleOverHigh(CpuSlot& slot) = 0;
+};
+
 template <class Forms>
 class Charges {
  public:
   explicit Charges(Machine& machine)
-      : tree_(machine.tree),
+      : machine_(machine),
+        tree_(machine.tree),
         forms_(machine.config.mechanisms),
         refuses_(machine.config.reclaim == Reclaim::kNone),
+        models_reclaim_(machine.config.reclaim == Reclaim::kModelled),
         flush_threshold_(int64_t{kStatBatch} * machine.config.cpus) {}
 
-  // False where a limit refuses and the node does not charge past it.
-  [[nodiscard]] bool TryCharge(CpuSlot& slot, MemcgId memcg, uint32_t pages) {
+  void set_room_maker(RoomMaker* room_maker) { room_maker_ = room_maker; }
+  bool models_reclaim() const { return models_reclaim_; }
+
+  // False where a limit refuses and the node does not charge past it.  Where the model reclaims and found
+  // nothing, slot.oom_at says whose limit it was (kRetry only).
+  [[nodiscard]] bool TryCharge(CpuSlot& slot, MemcgId memcg, uint32_t pages,
+                               ChargeMode mode = ChargeMode::kRetry) {
     Stock::Slot& last = slot.stock.slots[slot.stock.last];
-    if (last.memcg != memcg || last.pages < pages) return TryChargeSlow(slot, memcg, pages);
+    if (last.memcg != memcg || last.pages < pages) return TryChargeSlow(slot, memcg, pages, mode);
     last.pages -= pages;
     if (forms_.per_page_refs()) AddRefs(slot, tree_.Get(memcg), pages);
     return true;
@@ -41,7 +68,7 @@ class Charges {
   void ForceCharge(CpuSlot& slot, MemcgId memcg, uint32_t pages);
   // Gathered; FlushUncharge() ends a run.
   void Uncharge(CpuSlot& slot, MemcgId memcg, uint32_t pages) {
-    if (memcg == MemcgId::kRoot || memcg == MemcgId::kNone) return;
+    if (memcg == MemcgId::kNone || (memcg == MemcgId::kRoot && !models_reclaim_)) return;
     if (slot.uncharge_memcg != memcg) {
       FlushUncharge(slot);
       slot.uncharge_memcg = memcg;
@@ -53,6 +80,12 @@ class Charges {
   }
   // Gives all that the CPU has in stock back.
   void DrainStock(CpuSlot& slot);
+  // The same for every CPU, but those that other streams hold.
+  void DrainAllStocks(CpuSlot& slot);
+
+  // A page of the cgroup goes to swap, where there is room for it; counts the events where there is not.
+  bool TryChargeSwap(CpuSlot& slot, Memcg& memcg);
+  void UnchargeSwap(CpuSlot& slot, MemcgId memcg);
 
   void ModStat(CpuSlot& slot, MemcgId memcg, Stat stat, int32_t delta) {
     Mod(slot, StatsOf(slot, memcg), memcg, stat, delta);
@@ -84,7 +117,13 @@ class Charges {
   void CountUpdate(CpuSlot& slot, StatPending& stats, MemcgId memcg, int32_t delta);
   void Spill(CpuSlot& slot, MemcgId memcg, Stat stat, std::atomic<int32_t>& pending);
 
-  bool TryChargeSlow(CpuSlot& slot, MemcgId memcg, uint32_t pages);
+  bool TryChargeSlow(CpuSlot& slot, MemcgId memcg, uint32_t pages, ChargeMode mode);
+  // try_charge_memcg() from its first refusal, at `over`, on.
+  bool MakeRoom(CpuSlot& slot, Memcg& memcg, uint32_t pages, PageCounter* failed, ChargeMode mode);
+  // Whose counter it is: of the cgroup or an ancestor.
+  static Memcg& LevelOf(Memcg& memcg, const PageCounter* counter);
+  // What follows from a charge that reached the counters: memory.high, and the node's own watermarks.
+  void CheckWatermarks(CpuSlot& slot, Memcg& memcg, uint32_t pages);
   bool ConsumeStock(CpuSlot& slot, MemcgId memcg, uint32_t pages);
   void RefillStock(CpuSlot& slot, Memcg& memcg, uint32_t pages);
   void DrainStockSlot(CpuSlot& slot, Stock::Slot& stock);
@@ -92,9 +131,15 @@ class Charges {
   // Changes the cgroup's count of references: by all pages at once, or one by one.
   void AddRefs(CpuSlot& slot, Memcg& memcg, int64_t pages);
 
+  static constexpr int kReclaimRetries = 16;        // MAX_RECLAIM_RETRIES
+  static constexpr uint32_t kCostlyPages = 1 << 3;  // PAGE_ALLOC_COSTLY_ORDER
+
+  Machine& machine_;
   MemcgTree& tree_;
+  RoomMaker* room_maker_ = nullptr;
   [[no_unique_address]] const Forms forms_;
   const bool refuses_;
+  const bool models_reclaim_;
   const int64_t flush_threshold_;  // updates
 };
 

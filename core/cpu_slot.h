@@ -32,8 +32,13 @@ struct Stock {
   uint32_t last = 0;  // the slot that served last: charges come in runs of one cgroup
 };
 
+struct File;
+
 struct alignas(64) CpuSlot {
-  Mutex lock;        // two streams seldom name one CPU at a time
+  Mutex lock;  // two streams seldom name one CPU at a time
+  // Who holds the lock, so that a CPU's stock can be drained by whoever holds several.  Relaxed: only the
+  // holder itself finds its own name here.
+  std::atomic<const void*> holder{nullptr};
   uint32_t cpu = 0;  // constant
 
   Stock stock;
@@ -53,6 +58,17 @@ struct alignas(64) CpuSlot {
   // Uncharges of one cgroup, gathered until another's comes or the event ends (struct uncharge_gather).
   MemcgId uncharge_memcg = MemcgId::kNone;
   uint32_t uncharge_pages = 0;
+  // Modelled reclaim: a charge that gave up, whose limit it met and for whom it was; the batch then calls the
+  // OOM killer and tries the event again.
+  MemcgId oom_at = MemcgId::kNone;
+  MemcgId oom_memcg = MemcgId::kNone;
+  // Pages that a task charged over memory.high since it was last held up (memcg_nr_pages_over_high).
+  MemcgId over_high_memcg = MemcgId::kNone;
+  uint32_t over_high_pages = 0;
+  bool retries = false;  // the event at hand is tried again after a kill: what it counts was counted
+  const File* held_file = nullptr;  // whose mutex is held while something is charged
+  int64_t now_ns = 0;               // of the event at hand
+  int64_t high_delay_us = 0;        // for which memory.high held tasks up in this batch
   // Page-table entries copied or unmapped since the batch took the slot: the work that events alone do not
   // show.
   uint64_t ptes_walked = 0;

@@ -21,13 +21,18 @@ Outcome Faults<Forms>::Handle(CpuSlot& slot, Mm& mm, const FaultHints& hints, ui
                               uint32_t error_code) {
   // A miss drops the locks and is retried; the retry finds the page and says so.  None came: the thread was
   // killed, and handle_mm_fault never completed.
-  if (hints.fault_major) return Outcome::kOk;
-  m_.charges.ModStat(slot, mm.memcg.load(std::memory_order_relaxed), Stat::kPgfault, 1);
+  const bool models = m_.charges.models_reclaim();
+  if (hints.fault_major && !models) return Outcome::kOk;
+  if (!slot.retries) m_.charges.ModStat(slot, mm.memcg.load(std::memory_order_relaxed), Stat::kPgfault, 1);
   PageNumber page = address >> m_.page_shift;
   Fault fault{slot, mm, hints, page, error_code, mm.vmas.Find(page)};
   fault.mm.mutex.AssertHeld();  // it is mm's
   Pte& pte = mm.page_table.Ensure(page);
   if ((error_code & kFaultFetch) != 0 && mm.entry == 0) mm.entry = page;
+  if (IsSwapEntry(pte)) {
+    Outcome outcome = SwapIn(slot, mm, pte);
+    if (outcome != Outcome::kOk) return outcome;
+  }
   if (Present(pte, slot)) return fault.write() ? WriteProtect(fault, pte) : Outcome::kOk;
   if ((error_code & kFaultProtection) != 0) return fault.write() ? WriteUnseen(fault, pte) : Outcome::kOk;
   if (hints.file_backed()) return MapFile(fault);
@@ -67,7 +72,8 @@ Outcome Faults<Forms>::WriteUnseen(const Fault& fault, Pte& pte) {
     FolioId page = fault.mm.unbound.back();
     fault.mm.unbound.pop_back();
     pte = MakePte(page, kPteAccessed);
-    return WriteProtect(fault, pte);
+    Outcome outcome = IsSwapEntry(pte) ? SwapIn(fault.slot, fault.mm, pte) : Outcome::kOk;
+    return outcome == Outcome::kOk ? WriteProtect(fault, pte) : outcome;
   }
   Outcome outcome = SetAnonymous(fault, pte);
   if (outcome != Outcome::kOk) return outcome;
@@ -86,6 +92,14 @@ Outcome Faults<Forms>::MapFile(const Fault& fault) {
   if (fault.vma == nullptr && hints.fault_file != FileId::kNone) {
     Imply(fault.mm, file, static_cast<int64_t>(fault.page - hints.fault_index));
   }
+  if (m_.charges.models_reclaim() && hints.fault_file != FileId::kNone) {
+    Outcome outcome = m_.cache.Fill(fault.slot, m_.files.Get(file), hints.fault_index, 0,
+                                    fault.mm.memcg.load(std::memory_order_relaxed),
+                                    ChargeMode::kRetry) == CacheAdd::kRefused
+                          ? Outcome::kLimit
+                          : Outcome::kOk;
+    if (outcome != Outcome::kOk) return outcome;
+  }
   if (fault.write() && !fault.shared()) {
     Outcome outcome = SetAnonymous(fault, fault.mm.page_table.Ensure(fault.page));
     if (outcome != Outcome::kOk) return outcome;
@@ -95,8 +109,39 @@ Outcome Faults<Forms>::MapFile(const Fault& fault) {
     return Outcome::kOk;
   }
   if (hints.map_file != FileId::kNone) MapAround(fault);
-  if (hints.fault_file != FileId::kNone) MapFolio(fault, m_.files.Get(hints.fault_file), hints.fault_index);
+  if (hints.fault_file != FileId::kNone) {
+    MapFolio(fault, m_.files.Get(hints.fault_file), hints.fault_index);
+  } else if (m_.charges.models_reclaim() && fault.mm.page_table.Ensure(fault.page) == 0) {
+    int64_t delta = DeltaOf(fault, hints.map_file, hints.map_first, hints.map_end);
+    PageIndex index = fault.page - static_cast<uint64_t>(delta);
+    if (index >= hints.map_first && index < hints.map_end) return MapMissed(fault, hints.map_file, index);
+  }
   return Outcome::kOk;
+}
+
+template <class Forms>
+Outcome Faults<Forms>::MapMissed(const Fault& fault, FileId id, PageIndex index) {
+  File& file = m_.files.Get(id);
+  {
+    Locked lock(file.mutex);
+    if (!m_.cache.IsAbsent(file, index)) return Outcome::kOk;  // never seen: a page from before the stream
+  }
+  MemcgId memcg = fault.mm.memcg.load(std::memory_order_relaxed);
+  if (!fault.slot.retries) m_.charges.ModStat(fault.slot, memcg, Stat::kPgmajfault, 1);
+  if (m_.cache.Fill(fault.slot, file, index, 0, memcg, ChargeMode::kRetry) == CacheAdd::kRefused)
+    return Outcome::kLimit;
+  MapFolio(fault, file, index);
+  return Outcome::kOk;
+}
+
+template <class Forms>
+void Faults<Forms>::SetYoung(const Fault& fault, FolioId page) {
+  if (!m_.charges.models_reclaim()) return;
+  Folio& head = m_.arena.Get(m_.arena.HeadOf(page));
+  bool exec =
+      (fault.error_code & kFaultFetch) != 0 || (fault.vma != nullptr && (fault.vma->prot & kProtExec) != 0);
+  uint32_t before = head.flags.fetch_or(kFolioYoung | (exec ? kFolioExec : 0), std::memory_order_relaxed);
+  if ((before & kFolioYoung) != 0) head.Set(kFolioYoungTwice);
 }
 
 // filemap_map_pages(): what is cached around the fault and not marked for readahead is mapped with it.
@@ -105,8 +150,9 @@ void Faults<Forms>::MapAround(const Fault& fault) {
   const FaultHints& hints = fault.hints;
   int64_t delta = DeltaOf(fault, hints.map_file, hints.map_first, hints.map_end);
   File& file = m_.files.Get(hints.map_file);
-  Locked lock(file.mutex);
   MemcgId memcg = fault.mm.memcg.load(std::memory_order_relaxed);
+  if (m_.charges.models_reclaim() && file.shmem) FillUnseen(fault.slot, file, hints, memcg);
+  Locked lock(file.mutex);
   PageRange area = fault.vma != nullptr ? fault.vma->range : PageRange{0, (kMaxAddress + 1) >> m_.page_shift};
   for (PageIndex index = hints.map_first; index < hints.map_end; ++index) {
     PageNumber at = index + static_cast<uint64_t>(delta);
@@ -121,7 +167,22 @@ void Faults<Forms>::MapAround(const Fault& fault) {
     if (page == FolioId::kNone || m_.arena.Get(m_.arena.HeadOf(page)).Has(kFolioReadahead)) continue;
     Pte& pte = fault.mm.page_table.Ensure(at);
     if (Present(pte, fault.slot)) continue;
-    if (m_.cache.Map(fault.slot, page)) pte = MakePte(page, kPteAccessed);
+    if (!m_.cache.Map(fault.slot, page)) continue;
+    pte = MakePte(page, kPteAccessed);
+    SetYoung(fault, page);
+  }
+}
+
+// The same, where room may have to be made for them.
+template <class Forms>
+void Faults<Forms>::FillUnseen(CpuSlot& slot, File& file, const FaultHints& hints, MemcgId memcg) {
+  for (PageIndex index = hints.map_first; index < hints.map_end; ++index) {
+    bool unseen;
+    {
+      Locked lock(file.mutex);
+      unseen = m_.cache.NeverSeen(file, index);
+    }
+    if (unseen) m_.cache.Fill(slot, file, index, 0, memcg, ChargeMode::kNoRetry, kFolioReferenced);
   }
 }
 
@@ -142,6 +203,7 @@ void Faults<Forms>::MapFolio(const Fault& fault, File& file, PageIndex index) {
     FolioId page{Raw(head) + i};
     if (!m_.cache.Map(fault.slot, page)) continue;
     pte = MakePte(page, kPteAccessed | (fault.shared() ? kPteWritable : 0));
+    SetYoung(fault, page);
   }
 }
 
@@ -159,6 +221,11 @@ Outcome Faults<Forms>::MapShmem(const Fault& fault) {
   if (!file.shmem) return Outcome::kOk;  // another thread's fault was there first
   PageIndex index = vma.IndexOf(fault.page);
   Pte& pte = fault.mm.page_table.Ensure(fault.page);
+  if (m_.charges.models_reclaim()) {
+    MemcgId memcg = fault.mm.memcg.load(std::memory_order_relaxed);
+    if (m_.cache.Fill(fault.slot, file, index, 0, memcg, ChargeMode::kRetry) == CacheAdd::kRefused)
+      return Outcome::kLimit;
+  }
   {
     Locked lock(file.mutex);
     FolioId page = m_.cache.Find(file, index);
@@ -170,6 +237,7 @@ Outcome Faults<Forms>::MapShmem(const Fault& fault) {
     if (fault.shared() || !fault.write()) {
       if (!m_.cache.Map(fault.slot, page)) return Outcome::kLimit;
       pte = MakePte(page, kPteAccessed | (fault.shared() ? kPteWritable : 0));
+      SetYoung(fault, page);
       return Outcome::kOk;
     }
   }
@@ -288,9 +356,79 @@ Outcome Faults<Forms>::SetAnonymous(const Fault& fault, Pte& pte) {
 }
 
 template <class Forms>
-void Faults<Forms>::Access(Mm& mm, uint64_t address) {
+Outcome Faults<Forms>::Access(CpuSlot& slot, Mm& mm, uint64_t address) {
   Pte* pte = mm.page_table.Find(address >> m_.page_shift);
-  if (pte != nullptr && *pte != 0) *pte |= kPteAccessed;
+  if (pte == nullptr || *pte == 0) return Outcome::kOk;
+  if (!m_.charges.models_reclaim() || Raw(PteFolio(*pte)) <= Raw(FolioId::kZeroPage)) {
+    *pte |= kPteAccessed;
+    return Outcome::kOk;
+  }
+  const FaultHints none;
+  PageNumber page = address >> m_.page_shift;
+  Fault fault{slot, mm, none, page, 0, mm.vmas.Find(page)};
+  fault.mm.mutex.AssertHeld();  // it is mm's
+  FolioId id = PteFolio(*pte);
+  if (m_.arena.Get(id).dead()) {
+    if (!slot.retries) m_.charges.ModStat(slot, mm.memcg.load(std::memory_order_relaxed), Stat::kPgfault, 1);
+    if (IsSwapEntry(*pte)) {
+      Outcome outcome = SwapIn(slot, mm, *pte);
+      if (outcome != Outcome::kOk) return outcome;
+    } else if (m_.arena.Get(id).anon()) {  // given up by MADV_FREE
+      return SetAnonymous(fault, *pte);
+    } else {
+      FolioId head = m_.arena.HeadOf(id);
+      PageIndex index = m_.arena.Get(head).index + (Raw(id) - Raw(head));
+      FileId file = m_.arena.FileOf(head);
+      DropPte(slot, *pte);
+      return MapMissed(fault, file, index);
+    }
+  }
+  *pte |= kPteAccessed;
+  SetYoung(fault, id);
+  return Outcome::kOk;
+}
+
+// The descriptor lives on: every entry that named it as swapped finds it again, as if each had faulted.
+template <class Forms>
+Outcome Faults<Forms>::SwapIn(CpuSlot& slot, Mm& mm, Pte pte) {
+  FolioId id = PteFolio(pte);
+  Folio& folio = m_.arena.Get(id);
+  SpinLock& swap_lock = m_.SwapLockOf(id);
+  MemcgId owner;
+  {
+    Locked lock(swap_lock);
+    if (!folio.Has(kFolioSwapped)) return Outcome::kOk;  // another stream's fault was first
+    owner = SwapOwner(folio);
+  }
+  // mem_cgroup_swapin_charge_folio()
+  MemcgId memcg = m_.tree.Get(owner).online ? owner : mm.memcg.load(std::memory_order_relaxed);
+  if (!m_.charges.TryCharge(slot, memcg, 1)) return Outcome::kLimit;
+  Shadow shadow;
+  {
+    Locked lock(swap_lock);
+    if (!folio.Has(kFolioSwapped)) {
+      m_.charges.Uncharge(slot, memcg, 1);
+      return Outcome::kOk;
+    }
+    shadow = {SwapEvictor(folio), int64_t{folio.index}, folio.Has(kFolioWorkingset)};
+    folio.next = folio.prev = FolioId::kNone;
+    folio.index = 0;
+    folio.Clear(kFolioSwapped | kFolioWorkingset | kFolioYoungTwice);
+    folio.Set(kFolioYoung);
+    // Alive, in the cgroup, and held by the batch that takes it to a list; its entries hold it as before.
+    uint64_t state = folio.state.load(std::memory_order_relaxed);
+    while (!folio.state.compare_exchange_weak(
+        state, Folio::StateOf(memcg, (state & Folio::kHolds) + Folio::kOneRef), std::memory_order_acq_rel)) {
+    }
+  }
+  m_.charges.UnchargeSwap(slot, owner);
+  StatPending& stats = m_.charges.StatsOf(slot, memcg);
+  for (Stat stat : {Stat::kAnon, Stat::kPgpgin, Stat::kPswpin, Stat::kPgmajfault})
+    m_.charges.Mod(slot, stats, memcg, stat, 1);
+  m_.cache.Refault(slot, id, shadow);
+  m_.lru.AddNew(slot, id);
+  m_.lru.Drain(slot);
+  return Outcome::kOk;
 }
 
 template <class Forms>
@@ -313,7 +451,8 @@ bool Faults<Forms>::Populate(CpuSlot& slot, Mm& mm, PageRange range, bool write)
     }
     uint32_t error_code = write && !vma.shared() && (vma.prot & kProtWrite) != 0 ? kFaultWrite : 0;
     PageNumber end = std::min(vma.range.end, range.end);
-    for (PageNumber page = std::max(vma.range.first, range.first); page < end && left > 0; ++page) {
+    for (PageNumber page = std::max(vma.range.first, range.first);
+         page < end && left > 0 && slot.oom_at == MemcgId::kNone; ++page) {
       if (PopulatePage({slot, mm, FaultHints{}, page, error_code, &vma})) --left;
     }
   };
@@ -326,14 +465,17 @@ bool Faults<Forms>::Populate(CpuSlot& slot, Mm& mm, PageRange range, bool write)
 template <class Forms>
 bool Faults<Forms>::PopulatePage(const Fault& fault) {
   Pte& pte = fault.mm.page_table.Ensure(fault.page);
+  Outcome outcome = IsSwapEntry(pte) ? SwapIn(fault.slot, fault.mm, pte) : Outcome::kOk;
+  if (outcome != Outcome::kOk) return false;
   if (Present(pte, fault.slot)) {
     if (!fault.write() || (pte & kPteWritable) != 0) return false;
-    WriteProtect(fault, pte);
+    outcome = WriteProtect(fault, pte);
   } else if (fault.shared() || MapsShmem(fault)) {
-    MapShmem(fault);
+    outcome = MapShmem(fault);
   } else {
-    MapAnonymous(fault);
+    outcome = MapAnonymous(fault);
   }
+  if (fault.slot.oom_at != MemcgId::kNone) return false;
   m_.charges.ModStat(fault.slot, fault.mm.memcg.load(std::memory_order_relaxed), Stat::kPgfault, 1);
   return true;
 }
@@ -353,7 +495,7 @@ void Faults<Forms>::AddBaselineAnonymous(CpuSlot& slot, Mm& mm, PageRange range)
 template <class Forms>
 void Faults<Forms>::AddArgumentPage(CpuSlot& slot, Mm& mm) {
   MemcgId memcg = mm.memcg.load(std::memory_order_relaxed);
-  m_.charges.ModStat(slot, memcg, Stat::kPgfault, 1);
+  if (!slot.retries) m_.charges.ModStat(slot, memcg, Stat::kPgfault, 1);
   // get_user_pages touches it for the name, the environment and the arguments: active before it is on a list.
   FolioId id = NewAnonymous(slot, memcg, kFolioActive);
   if (id != FolioId::kNone) mm.unbound.push_back(id);

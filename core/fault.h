@@ -40,8 +40,9 @@ class Faults {
   // One page fault that reached handle_mm_fault.
   Outcome Handle(CpuSlot& slot, Mm& mm, const FaultHints& hints, uint64_t address, uint32_t error_code)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
-  // A touch of a mapped page that made no fault (from a sampler).
-  void Access(Mm& mm, uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
+  // A touch of a mapped page that made no fault (from a sampler).  Where the model has reclaimed the page,
+  // this is the fault that the model's kernel would have had.
+  Outcome Access(CpuSlot& slot, Mm& mm, uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
   // The anonymous folio mapped at the address, here only, changes its cgroup.
   Outcome Migrate(CpuSlot& slot, Mm& mm, uint64_t address, MemcgId to)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
@@ -50,8 +51,14 @@ class Faults {
   bool Present(Pte& pte, CpuSlot& slot) {
     if (pte == 0) return false;
     if (Raw(PteFolio(pte)) <= Raw(FolioId::kZeroPage) || !m_.arena.Get(PteFolio(pte)).dead()) return true;
+    if (m_.arena.Get(PteFolio(pte)).Has(kFolioSwapped)) return true;  // a swap entry
     DropPte(slot, pte);
     return false;
+  }
+  bool IsSwapEntry(Pte pte) const {
+    if (!m_.charges.models_reclaim() || Raw(PteFolio(pte)) <= Raw(FolioId::kZeroPage)) return false;
+    const Folio& folio = m_.arena.Get(PteFolio(pte));
+    return folio.dead() && folio.Has(kFolioSwapped);
   }
   // Faults that no event told: populate, mlock.  Every page of the range that is not present.
   // False where it gave up at the node's RAM.
@@ -76,9 +83,17 @@ class Faults {
   Outcome WriteProtect(const Fault& fault, Pte& pte) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
   Outcome WriteUnseen(const Fault& fault, Pte& pte) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
   Outcome MapFile(const Fault& fault) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
+  void FillUnseen(CpuSlot& slot, File& file, const FaultHints& hints, MemcgId memcg);
   void MapAround(const Fault& fault) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
   void MapFolio(const Fault& fault, File& file, PageIndex index)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
+  // do_swap_page(): the page comes back, for all that had it mapped.
+  Outcome SwapIn(CpuSlot& slot, Mm& mm, Pte pte) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
+  // filemap_fault() of a page that the model has reclaimed though the trace's kernel had not.
+  Outcome MapMissed(const Fault& fault, FileId file, PageIndex index)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
+  // What an entry that is made says to reclaim.
+  void SetYoung(const Fault& fault, FolioId page) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
   bool MapsShmem(const Fault& fault) const;
   Outcome MapShmem(const Fault& fault) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
   Outcome MapAnonymous(const Fault& fault) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
@@ -104,8 +119,9 @@ class Faults {
   FolioId NewAnonymous(CpuSlot& slot, MemcgId memcg, uint32_t flags) {
     if (!m_.forms.uptodate_first() && !m_.charges.TryCharge(slot, memcg, 1)) return FolioId::kNone;
     // Its flags stand before it is in the batch, which holds it too.
-    FolioId id = m_.arena.AllocatePage(slot.folios, memcg, kFolioAnon | kFolioSwapBacked | flags,
-                                       Folio::kOneRef | Folio::kOneMapping);
+    FolioId id =
+        m_.arena.AllocatePage(slot.folios, memcg, kFolioAnon | kFolioSwapBacked | kFolioYoung | flags,
+                              Folio::kOneRef | Folio::kOneMapping);
     m_.arena.Get(id).MarkUptodate();
     ++slot.counters.barriers;
     if (m_.forms.uptodate_first() && !m_.charges.TryCharge(slot, memcg, 1)) {

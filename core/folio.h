@@ -50,7 +50,15 @@ inline constexpr uint32_t kFolioSwapBacked = 1 << 7;  // anonymous or shmem: liv
 inline constexpr uint32_t kFolioReadahead = 1 << 8;
 inline constexpr uint32_t kFolioTail = 1 << 9;
 inline constexpr uint32_t kFolioUptodate = 1 << 10;  // of anonymous pages: may be mapped
-inline constexpr int kFolioOrderShift = 24;          // bits 24–28: log2 of the folio's pages
+// What the accessed bits of the entries that map it say since reclaim looked last: one of them, more than
+// one.
+inline constexpr uint32_t kFolioYoung = 1 << 11;
+inline constexpr uint32_t kFolioYoungTwice = 1 << 12;
+inline constexpr uint32_t kFolioExec = 1 << 13;       // mapped by an area with PROT_EXEC
+inline constexpr uint32_t kFolioSwapped = 1 << 14;    // of a tombstone: its content is in swap (swap.h)
+inline constexpr uint32_t kFolioWriteback = 1 << 15;  // being written
+inline constexpr uint32_t kFolioReclaim = 1 << 16;    // reclaim waits for the end of its writing
+inline constexpr int kFolioOrderShift = 24;           // bits 24–28: log2 of the folio's pages
 
 struct Folio {
   // state: bits 0–23 mapcount, 24–37 references, 38 kLru, 39 kDead, 40–63 the cgroup charged (kNone once
@@ -107,6 +115,12 @@ struct Folio {
   void ClearMemcg() { state.fetch_or(kMemcg, std::memory_order_relaxed); }
 };
 static_assert(sizeof(Folio) == 24);
+
+// A page in swap: a tombstone that keeps, in links that it needs no more, whose it was and what its eviction
+// left behind (a shadow entry).  Written by reclaim, which isolated it; read under its swap lock, or by
+// whoever takes its last hold.
+inline MemcgId SwapOwner(const Folio& folio) { return MemcgId{Raw(folio.next)}; }
+inline MemcgId SwapEvictor(const Folio& folio) { return MemcgId{Raw(folio.prev)}; }
 
 // A CPU's own free descriptors of order 0, the last freed first: most allocations touch nothing shared, and a
 // descriptor that is still in the cache.

@@ -76,6 +76,28 @@ absl::StatusOr<std::string> CheckKnob(std::string_view knob, std::string_view va
   return absl::StrCat(number / page_size * page_size);
 }
 
+absl::StatusOr<ReclaimRequest> ParseReclaimRequest(std::string_view request, uint32_t page_size) {
+  constexpr absl::string_view kTakes =
+      "bytes (K, M, G, T, P or E) and, after a space, swappiness=0 … 200 or max";
+  size_t space = request.find(' ');
+  absl::StatusOr<std::string> amount = CheckKnob("memory.high", request.substr(0, space), page_size);
+  if (!amount.ok() || *amount == "max") return Refuse("memory.reclaim", request, kTakes);
+  ReclaimRequest parsed{KnobPages(*amount, page_size), {}};
+  if (space == std::string_view::npos) return parsed;
+  constexpr std::string_view kSwappiness = "swappiness=";
+  std::string_view rest = request.substr(space + 1);
+  if (rest.substr(0, kSwappiness.size()) != kSwappiness) return Refuse("memory.reclaim", request, kTakes);
+  rest.remove_prefix(kSwappiness.size());
+  if (rest == "max") {
+    parsed.swappiness = 201;
+    return parsed;
+  }
+  absl::StatusOr<std::string> swappiness = CheckKnob("memory.swappiness", rest, page_size);
+  if (!swappiness.ok()) return Refuse("memory.reclaim", request, kTakes);
+  parsed.swappiness = static_cast<uint32_t>(std::stoul(*swappiness));
+  return parsed;
+}
+
 std::map<std::string, std::string> DefaultKnobs() {
   std::map<std::string, std::string> knobs;
   for (const Knob& knob : kKnobs) knobs.emplace(knob.name, knob.initial);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -19,6 +20,13 @@ absl::StatusOr<std::string> CheckKnob(std::string_view knob, std::string_view va
 
 // Every knob with the value that a new cgroup has.
 std::map<std::string, std::string> DefaultKnobs();
+
+// What is written to memory.reclaim: "BYTES", or "BYTES swappiness=S" with S in 0 … 200 or "max".
+struct ReclaimRequest {
+  int64_t pages = 0;
+  std::optional<uint32_t> swappiness;  // 201: anonymous pages only
+};
+absl::StatusOr<ReclaimRequest> ParseReclaimRequest(std::string_view request, uint32_t page_size);
 
 // Pages of a checked amount; PageCounter::kMax for "max".
 int64_t KnobPages(std::string_view checked, uint32_t page_size);

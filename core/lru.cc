@@ -5,6 +5,11 @@
 namespace memcgd::core {
 namespace {
 
+// A folio that was about to end, and that reclaim isolated or swapped out first.
+bool IsTaken(uint64_t state) {
+  return Folio::RefsOf(state) != 0 || (Folio::MapcountOf(state) != 0 && (state & Folio::kDead) != 0);
+}
+
 // Holds a list lock over a run of folios, and counts what the run adds to the lists of one cgroup.
 template <class Forms>
 class LruvecRun {
@@ -44,13 +49,13 @@ class LruvecRun {
   }
   void EndCgroup() {
     if (memcg_of_run_ == nullptr) return;
-    if (int64_t active = pages_[static_cast<size_t>(LruList::kActiveFile)]; active != 0) {
-      for (Memcg* level = memcg_of_run_; level != nullptr; level = level->parent) {
-        level->active_file.fetch_add(active, std::memory_order_relaxed);
-      }
-    }
     for (size_t i = 0; i < kLruLists; ++i) {
-      if (pages_[i] != 0) charges_.ModStat(slot_, memcg_, LruStat(static_cast<LruList>(i)), pages_[i]);
+      if (pages_[i] == 0) continue;
+      if (charges_.models_reclaim() || static_cast<LruList>(i) == LruList::kActiveFile) {
+        for (Memcg* level = memcg_of_run_; level != nullptr; level = level->parent)
+          level->lru_pages[i].fetch_add(pages_[i], std::memory_order_relaxed);
+      }
+      charges_.ModStat(slot_, memcg_, LruStat(static_cast<LruList>(i)), pages_[i]);
       pages_[i] = 0;
     }
   }
@@ -81,14 +86,19 @@ void Lru<Forms>::Drain(CpuSlot& slot) {
   DrainLazyFree(slot);
 }
 
+template <class Forms>
+void Lru<Forms>::DrainAdd(CpuSlot& slot) {
+  PutOnLists(slot, slot.lru_add);
+}
+
 // Each folio goes to its list and out of the batch in one step.
 template <class Forms>
-void Lru<Forms>::DrainAdd(CpuSlot& slot) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+void Lru<Forms>::PutOnLists(CpuSlot& slot, FolioBatch& batch) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   FolioBatch unheld;  // ended when the run's lock is let go of
   {
     LruvecRun<Forms> run(tree_, charges_, slot);
-    for (uint32_t i = 0; i < slot.lru_add.count; ++i) {
-      FolioId head = slot.lru_add.folios[i];
+    for (uint32_t i = 0; i < batch.count; ++i) {
+      FolioId head = batch.folios[i];
       Folio& folio = arena_.Get(head);
       uint64_t state = folio.state.load(std::memory_order_acquire);
       bool only_ours = (state & Folio::kHolds) == Folio::kOneRef;  // not worth a list
@@ -106,9 +116,41 @@ void Lru<Forms>::DrainAdd(CpuSlot& slot) ABSL_NO_THREAD_SAFETY_ANALYSIS {
       uint64_t before = folio.state.fetch_add(change, std::memory_order_acq_rel);
       if ((before & Folio::kHolds) == Folio::kOneRef) unheld.folios[unheld.count++] = head;
     }
-    slot.lru_add.count = 0;
+    batch.count = 0;
   }
   for (uint32_t i = 0; i < unheld.count; ++i) End(slot, unheld.folios[i]);
+}
+
+// isolate_lru_folios(): a folio that its last holder is about to end stays, at the list's head.
+template <class Forms>
+Isolated Lru<Forms>::Isolate(CpuSlot& slot, MemcgId memcg, LruList which, int64_t pages,
+                             FolioBatch& taken) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  Isolated isolated;
+  LruvecRun<Forms> run(tree_, charges_, slot);
+  Lruvec& lruvec = run.Lock(memcg);
+  Lruvec::List& list = lruvec.lists[static_cast<size_t>(which)];
+  while (isolated.scanned < pages && taken.count < taken.folios.size() && list.tail != FolioId::kNone) {
+    FolioId head = list.tail;
+    Folio& folio = arena_.Get(head);
+    if (folio.prev != FolioId::kNone) arena_.Prefetch(folio.prev);
+    isolated.scanned += folio.pages();
+    lruvec.Unlink(arena_, which, head, folio);
+    uint64_t state = folio.state.load(std::memory_order_relaxed);
+    bool taken_now = false;
+    while (!taken_now && (state & Folio::kHolds) != 0 && (state & Folio::kDead) == 0 &&
+           (state & Folio::kLru) != 0) {
+      taken_now = folio.state.compare_exchange_weak(state, (state & ~Folio::kLru) + Folio::kOneRef,
+                                                    std::memory_order_acq_rel);
+    }
+    if (!taken_now) {
+      lruvec.PushFront(arena_, which, head, folio);
+      continue;
+    }
+    run.Count(which, -static_cast<int32_t>(folio.pages()));
+    isolated.taken += folio.pages();
+    taken.folios[taken.count++] = head;
+  }
+  return isolated;
 }
 
 template <class Forms>
@@ -189,9 +231,9 @@ bool Lru<Forms>::Migrate(CpuSlot& slot, FolioId head, MemcgId to) {
   if (folio.order() > 0) return false;
   MemcgId from = folio.TestAndClearLru();
   if (from == MemcgId::kNone) return false;
-  if (from == to) {
+  if (from == to || folio.Has(kFolioWriteback)) {
     folio.SetLru();
-    return true;
+    return from == to;
   }
   charges_.ForceCharge(slot, to, 1);
   uint64_t state;
@@ -235,6 +277,25 @@ bool Lru<Forms>::Migrate(CpuSlot& slot, FolioId head, MemcgId to) {
   }
   charges_.Uncharge(slot, from, 1);
   return true;
+}
+
+// folio_rotate_reclaimable()
+template <class Forms>
+void Lru<Forms>::Rotate(CpuSlot& slot, FolioId head) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  Folio& folio = arena_.Get(head);
+  if (folio.Has(kFolioActive | kFolioUnevictable)) return;
+  MemcgId memcg = folio.TestAndClearLru();
+  if (memcg == MemcgId::kNone) return;
+  LruvecRun<Forms> run(tree_, charges_, slot);
+  Lruvec& lruvec = run.Lock(memcg);
+  LruList list = LruListOf(folio.flags.load(std::memory_order_relaxed));
+  lruvec.Unlink(arena_, list, head, folio);
+  if (folio.dead()) {
+    run.Count(list, -static_cast<int32_t>(folio.pages()));
+    return;
+  }
+  lruvec.PushBack(arena_, list, head, folio);
+  folio.SetLru();
 }
 
 template <class Forms>
@@ -323,6 +384,10 @@ void Lru<Forms>::FlushEnded(CpuSlot& slot) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     FolioId head = slot.ended.folios[i];
     Folio& folio = arena_.Get(head);
     uint64_t state = folio.state.load(std::memory_order_acquire);
+    if (charges_.models_reclaim() && IsTaken(state)) {
+      LetGoOfIsolated(slot, head);
+      continue;
+    }
     MemcgId memcg = Folio::MemcgOf(state);
     if (memcg != MemcgId::kNone) {
       if (memcg != last) {
@@ -331,6 +396,10 @@ void Lru<Forms>::FlushEnded(CpuSlot& slot) ABSL_NO_THREAD_SAFETY_ANALYSIS {
       }
       Lruvec& lruvec = run.Lock(memcg);
       state = folio.state.load(std::memory_order_relaxed);
+      if (charges_.models_reclaim() && IsTaken(state)) {
+        LetGoOfIsolated(slot, head);
+        continue;
+      }
       uint32_t flags = folio.flags.load(std::memory_order_relaxed);
       uint32_t pages = 1u << (flags >> kFolioOrderShift);
       if ((state & Folio::kLru) != 0) {
@@ -341,10 +410,23 @@ void Lru<Forms>::FlushEnded(CpuSlot& slot) ABSL_NO_THREAD_SAFETY_ANALYSIS {
       last_pages += pages;
       last_mapped += Folio::MapcountOf(state);
     }
+    if (folio.Has(kFolioSwapped)) charges_.UnchargeSwap(slot, SwapOwner(folio));
     arena_.Free(slot.folios, head, folio);
   }
   slot.ended.count = 0;
   uncharge();
+}
+
+// Reclaim took it before its only mapping ended without a locked instruction (PageCache::Unmap): so that ends
+// here, and who comes last frees it.
+template <class Forms>
+void Lru<Forms>::LetGoOfIsolated(CpuSlot& slot, FolioId head) {
+  Folio& folio = arena_.Get(head);
+  uint64_t before = folio.state.fetch_sub(Folio::kOneMapping, std::memory_order_acq_rel);
+  if ((before & Folio::kDead) == 0) charges_.ModStat(slot, Folio::MemcgOf(before), Stat::kAnon, -1);
+  if ((before & Folio::kHolds) != Folio::kOneMapping) return;  // reclaim's reference is the last one
+  if (folio.Has(kFolioSwapped)) charges_.UnchargeSwap(slot, SwapOwner(folio));
+  arena_.Free(slot.folios, head, folio);
 }
 
 template <class Forms>

@@ -20,6 +20,12 @@
 
 namespace memcgd::core {
 
+// What an isolation saw, pages.
+struct Isolated {
+  int64_t scanned = 0;
+  int64_t taken = 0;
+};
+
 template <class Forms>
 class Lru {
  public:
@@ -58,6 +64,14 @@ class Lru {
     if (slot.lru_add.count == FolioBatch::kSize) DrainAdd(slot);
   }
 
+  // Takes folios of up to so many pages off the list's tail, with a reference each, into `taken`.  Each goes
+  // back by PutOnLists() or ends by Put().
+  Isolated Isolate(CpuSlot& slot, MemcgId memcg, LruList list, int64_t pages, FolioBatch& taken);
+  // Each folio of the batch goes to the list that its flags name, and the batch's reference is dropped.
+  void PutOnLists(CpuSlot& slot, FolioBatch& batch);
+  // To the tail of its inactive list, where it is on a list: what reclaim waited for is written.
+  void Rotate(CpuSlot& slot, FolioId head);
+
   // The folio and its charge go to another cgroup, where it can be isolated; large folios stay.  By the
   // holder of the file's mutex, or for an anonymous folio with one mapping that of the address space.
   bool Migrate(CpuSlot& slot, FolioId head, MemcgId to);
@@ -73,6 +87,7 @@ class Lru {
   // whose list it is, or kNone: in a batch, isolated by another, or dead.
   MemcgId Move(CpuSlot& slot, FolioId head, uint32_t set, uint32_t clear);
   void PutBatch(CpuSlot& slot, FolioBatch& batch);
+  void LetGoOfIsolated(CpuSlot& slot, FolioId head);
   bool BatchHolds(const FolioBatch& batch, FolioId head) const;
 
   MemcgTree& tree_;

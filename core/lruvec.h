@@ -43,6 +43,8 @@ struct Lruvec {
 
   void PushFront(FolioArena& arena, LruList list, FolioId id, Folio& folio)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(lock);
+  void PushBack(FolioArena& arena, LruList list, FolioId id, Folio& folio)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(lock);
   void Unlink(FolioArena& arena, LruList list, FolioId id, Folio& folio) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lock);
 
   // The node's, where the node has one lock for all lists; else its own.
@@ -69,6 +71,19 @@ inline void Lruvec::PushFront(FolioArena& arena, LruList which, FolioId id, Foli
   list.pages += folio.pages();
 }
 
+inline void Lruvec::PushBack(FolioArena& arena, LruList which, FolioId id, Folio& folio) {
+  List& list = lists[static_cast<size_t>(which)];
+  folio.next = FolioId::kNone;
+  folio.prev = list.tail;
+  if (list.tail != FolioId::kNone) {
+    arena.Get(list.tail).next = id;
+  } else {
+    list.head = id;
+  }
+  list.tail = id;
+  list.pages += folio.pages();
+}
+
 inline void Lruvec::Unlink(FolioArena& arena, LruList which, FolioId id, Folio& folio) {
   List& list = lists[static_cast<size_t>(which)];
   FolioId prev = folio.prev, next = folio.next;
@@ -90,7 +105,8 @@ inline void Lruvec::Unlink(FolioArena& arena, LruList which, FolioId id, Folio& 
 // A CPU's folios on their way to a list (PAGEVEC_SIZE).
 struct FolioBatch {
   static constexpr uint32_t kSize = 31;
-  std::array<FolioId, kSize> folios;
+  std::array<FolioId, kSize + 1> folios;  // reclaim isolates up to 32
+
   uint32_t count = 0;
 };
 

@@ -1,8 +1,23 @@
 #include "core/machine.h"
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 
 namespace memcgd::core {
+
+// min_free_kbytes = 4 × √(RAM in KiB), in 128 KiB … 256 MiB; the distance between the marks is a quarter of
+// it or 0.1 % of RAM (watermark_scale_factor), whichever is more.
+Watermarks WatermarksOf(const NodeConfig& config) {
+  uint64_t memory_kib = config.memory_bytes >> 10;
+  uint64_t min_kib = std::clamp<uint64_t>(
+      static_cast<uint64_t>(std::sqrt(16.0 * static_cast<double>(memory_kib))), 128, 262144);
+  int64_t pages = static_cast<int64_t>(config.memory_bytes / config.page_size);
+  // A node of a few pages, as tests make, keeps half of them.
+  int64_t min = std::min(static_cast<int64_t>((min_kib << 10) / config.page_size), pages / 2);
+  int64_t distance = std::max(min / 4, pages / 1000);
+  return {pages - min, pages - min - distance, pages - min - 2 * distance};
+}
 
 Machine::Machine(const NodeConfig& node_config)
     : config(node_config),
@@ -17,6 +32,10 @@ Machine::Machine(const NodeConfig& node_config)
     cpus.back()->random.seed(cpu + 1);
   }
   AddCpuStats(MemcgId::kRoot);
+  if (config.reclaim == Reclaim::kModelled) {
+    tree.root().memory.set_max_pages(watermarks.min_usage);
+    tree.root().swap.set_max_pages(static_cast<int64_t>(config.swap_bytes >> page_shift));
+  }
 }
 
 uint64_t Machine::ResidentPages() const {

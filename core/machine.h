@@ -4,7 +4,9 @@
 #ifndef MEMCGD_CORE_MACHINE_H_
 #define MEMCGD_CORE_MACHINE_H_
 
+#include <array>
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <set>
 #include <vector>
@@ -19,6 +21,31 @@
 
 namespace memcgd::core {
 
+// The node's own, as usage of its memory, pages: over `low` kswapd reclaims until it is at or below `high`;
+// charges fail over `min`.  Kernel counterpart: __setup_per_zone_wmarks().
+struct Watermarks {
+  int64_t min_usage = 0;
+  int64_t low_usage = 0;
+  int64_t high_usage = 0;
+};
+Watermarks WatermarksOf(const NodeConfig& config);
+
+// Folios that are dirty, and those being written (writeback.h): each holds a reference.
+struct WritebackQueue {
+  struct Entry {
+    FolioId head = FolioId::kNone;
+    int64_t time_ns = 0;  // when it became dirty; when its writing ends
+  };
+  Mutex mutex;
+  std::deque<Entry> dirty ABSL_GUARDED_BY(mutex);
+  std::deque<Entry> in_flight ABSL_GUARDED_BY(mutex);
+  int64_t dirty_pages ABSL_GUARDED_BY(mutex) = 0;
+  int64_t woken_pages ABSL_GUARDED_BY(mutex) = 0;    // of them, those that reclaim wants written
+  int64_t busy_until_ns ABSL_GUARDED_BY(mutex) = 0;  // the device
+  int64_t advanced_ns ABSL_GUARDED_BY(mutex) = 0;    // the last look at it
+  int64_t waited_ns ABSL_GUARDED_BY(mutex) = 0;  // by tasks: the model's time is so much ahead of the events'
+};
+
 struct Machine {
   explicit Machine(const NodeConfig& node_config);
   virtual ~Machine() = default;
@@ -31,13 +58,20 @@ struct Machine {
   NodeConfig config;  // overcommit fields change at a cut
   uint32_t page_shift = 12;
   MemcgTree tree{config.mechanisms.lru_lock};
+  Watermarks watermarks{WatermarksOf(config)};
   FolioArena arena;
   FileTable files;
   CommitAccount commit;
   std::vector<std::unique_ptr<CpuSlot>> cpus;
   IndexedTable<Mm> mms;  // growth and users under the process table's mutex
   ProcessTable table;
-  std::atomic<int64_t> time_ns{0};  // the largest event time seen
+  std::atomic<int64_t> time_ns{0};     // the largest event time seen
+  std::atomic<uint64_t> oom_calls{0};  // so far
+  std::deque<OomRecord> oom_records;   // the last of them; changed at a cut
+  WritebackQueue writeback;
+  // What a page in swap is, and whether it still is: by its folio.
+  std::array<SpinLock, 64> swap_locks;
+  SpinLock& SwapLockOf(FolioId id) { return swap_locks[Raw(id) % swap_locks.size()]; }
   // rstat: flushes, by readers at a cut or beside batches.
   Mutex rstat_lock;
   int64_t last_flush_ns ABSL_GUARDED_BY(rstat_lock) = 0;

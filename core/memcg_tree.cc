@@ -28,6 +28,7 @@ Memcg& MemcgTree::Restore(MemcgId id, Memcg* parent, std::string path, bool onli
   Memcg& memcg = *memcgs_[Raw(id)];
   memcg.online = online;
   for (Memcg* level = parent; level != nullptr; level = level->parent) ++level->descendants;
+  parent->subgroups.push_back(&memcg);
   if (!online) {
     dying_.insert(Raw(id));
     ++parent->dying_children;
@@ -53,6 +54,7 @@ void MemcgTree::Free(MemcgId id) {
   MEMCG_CHECK(!memcg.online && memcg.children == 0 && memcg.dying_children == 0);
   MEMCG_CHECK(memcg.refs.load(std::memory_order_relaxed) == 0 && memcg.processes == 0 && memcg.spaces == 0);
   --memcg.parent->dying_children;
+  std::erase(memcg.parent->subgroups, &memcg);
   for (Memcg* level = memcg.parent; level != nullptr; level = level->parent) --level->descendants;
   memcgs_[Raw(id)] = nullptr;
   dying_.erase(Raw(id));

@@ -68,6 +68,7 @@ struct Process {
   std::atomic<MmId> mm{MmId::kNone};  // release/acquire: publishes the Mm
   std::atomic<MemcgId> memcg{MemcgId::kRoot};
   std::atomic<MmId> exec_mm{MmId::kNone};  // being filled by execve; changes under the table's mutex
+  int32_t oom_score_adj = 0;               // −1000 … 1000
   std::string comm;
 };
 
@@ -95,6 +96,7 @@ struct ProcessRef {
 struct Thread {
   std::atomic<ProcessRef> process{ProcessRef{}};  // release/acquire: publishes the Process
   FaultHints hints;
+  bool oom_killed = false;  // what its events tell did not happen here
   bool in_reclaim = false;  // between reclaim begin and end
   // The last reads of a few files (file_ra_state::prev_pos is per open file; a thread's reads are the nearest
   // we see).

@@ -8,6 +8,8 @@
 //   File::mutex          of an anonymous object
 //   FileTable::mutex_    files by inode
 //   File::mutex          of a named file: its page cache
+//   WritebackQueue::mutex  the queue of dirty pages
+//   Machine::swap_locks  pages in swap
 //   Lruvec::lock         one cgroup's lists
 //   FolioArena::mutex_   the arena's growth and its shared free lists
 //   Machine::rstat_lock  flushes of statistics; by readers, who hold the cut only

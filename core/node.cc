@@ -29,11 +29,13 @@ absl::Status CheckConfig(const NodeConfig& config) {
         absl::StrCat("memory_bytes ", config.memory_bytes, " are not in ", page, " … 2^52"));
   }
   const Mechanisms& forms = config.mechanisms;
-  if (config.reclaim > Reclaim::kModelled || forms.charge_order > ChargeOrder::kUptodateFirst ||
+  if (config.reclaim > core::Reclaim::kModelled || forms.charge_order > ChargeOrder::kUptodateFirst ||
       forms.commit_batch > CommitBatch::kSmall || forms.css_refs > CssRefs::kPerPage ||
       forms.stats > StatsForm::kRstat || forms.lru_lock > LruLock::kPerNode) {
     return absl::InvalidArgumentError("reclaim or a mechanism has no such form");
   }
+  if (config.writeback_bytes_per_second == 0)
+    return absl::InvalidArgumentError("writeback_bytes_per_second is 0: nothing dirty would ever be written");
   if (config.swap_bytes > kMaxBytes) {
     return absl::InvalidArgumentError(absl::StrCat("swap_bytes ", config.swap_bytes, " are over 2^52"));
   }
@@ -45,6 +47,19 @@ bool HasDefaultForms(const NodeConfig& config) { return config.mechanisms == Mec
 std::unique_ptr<Machine> MakeMachine(const NodeConfig& config) {
   if (HasDefaultForms(config)) return std::make_unique<Workings<DefaultForms>>(config);
   return std::make_unique<Workings<ChosenForms>>(config);
+}
+
+// What the knob asks of the accounting.
+void SetKnob(Memcg& memcg, std::string_view knob, const std::string& value, uint32_t page_size) {
+  auto pages = [&] { return KnobPages(value, page_size); };
+  if (knob == "memory.max") memcg.memory.set_max_pages(pages());
+  if (knob == "memory.high") memcg.reclaim.high = pages();
+  if (knob == "memory.low") memcg.reclaim.low = pages();
+  if (knob == "memory.min") memcg.reclaim.min = pages();
+  if (knob == "memory.swap.max") memcg.swap.set_max_pages(pages());
+  if (knob == "memory.swap.high") memcg.reclaim.swap_high = pages();
+  if (knob == "memory.swappiness") memcg.reclaim.swappiness = static_cast<uint32_t>(std::stoul(value));
+  if (knob == "memory.oom.group") memcg.reclaim.oom_group = value == "1";
 }
 
 std::string Quoted(std::string_view path) {
@@ -189,9 +204,62 @@ absl::Status Node::SetKnobsAtCut(std::string_view path, const std::map<std::stri
   }
   for (const auto& [knob, value] : checked) {
     memcg->knobs[knob] = value;
-    if (knob == "memory.max") memcg->memory.set_max_pages(KnobPages(value, machine_->config.page_size));
+    SetKnob(*memcg, knob, value, machine_->config.page_size);
   }
+  if (machine_->config.reclaim != core::Reclaim::kModelled) return absl::OkStatus();
+  // As writing the file does: what is over it goes, and at the last somebody is killed.
+  WithReclaim([&](auto& workings, CpuSlot& slot) {
+    if (checked.contains("memory.high") && memcg->memory.usage_pages() > memcg->reclaim.high)
+      workings.reclaimer.ShrinkTo(slot, *memcg, memcg->reclaim.high);
+    while (checked.contains("memory.max") && memcg->memory.usage_pages() > memcg->memory.max_pages()) {
+      workings.reclaimer.ShrinkTo(slot, *memcg, memcg->memory.max_pages());
+      if (memcg->memory.usage_pages() <= memcg->memory.max_pages()) break;
+      if (!workings.oom.Kill(slot, *memcg, *memcg, 0)) break;
+    }
+  });
+  FreeDyingAtCut();
   return absl::OkStatus();
+}
+
+// At a cut, with a CPU to work on.
+void Node::WithReclaim(const auto& work) {
+  CpuSlot& slot = *machine_->cpus[0];
+  slot.now_ns = std::max(slot.now_ns, machine_->time_ns.load(std::memory_order_relaxed));
+  if (HasDefaultForms(machine_->config)) {
+    work(static_cast<Workings<DefaultForms>&>(*machine_), slot);
+  } else {
+    work(static_cast<Workings<ChosenForms>&>(*machine_), slot);
+  }
+}
+
+absl::Status Node::Reclaim(std::string_view path, std::string_view request) {
+  absl::Status status = CheckCgroupPath(path);
+  if (!status.ok()) return status;
+  absl::StatusOr<ReclaimRequest> asked = ParseReclaimRequest(request, machine_->config.page_size);
+  if (!asked.ok()) return asked.status();
+  if (machine_->config.reclaim != core::Reclaim::kModelled)
+    return absl::FailedPreconditionError("the node does not reclaim: make it with reclaim \"modelled\"");
+  Locked cut(cut_->lock);
+  Memcg* memcg = machine_->tree.Find(path);
+  if (memcg == nullptr) return NoCgroup(path);
+  int64_t reclaimed = 0;
+  WithReclaim([&](auto& workings, CpuSlot& slot) {
+    reclaimed = workings.reclaimer.Proactive(slot, *memcg, asked->pages, asked->swappiness);
+  });
+  FreeDyingAtCut();
+  if (reclaimed >= asked->pages) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat("EAGAIN: reclaimed ", reclaimed * machine_->config.page_size, " of ",
+                                         asked->pages * machine_->config.page_size, " bytes of cgroup ",
+                                         Quoted(path)));
+}
+
+std::vector<OomRecord> Node::OomRecords(uint64_t after_sequence, size_t limit) {
+  Locked cut(cut_->lock);
+  std::vector<OomRecord> records;
+  for (const OomRecord& record : machine_->oom_records) {
+    if (record.sequence > after_sequence && records.size() < limit) records.push_back(record);
+  }
+  return records;
 }
 
 namespace {

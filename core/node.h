@@ -41,6 +41,7 @@ struct NodeConfig {
   uint32_t overcommit_ratio = 50;  // percent
   uint64_t overcommit_kbytes = 0;  // where not 0 it takes the ratio's place
   Reclaim reclaim = Reclaim::kRecorded;
+  uint64_t writeback_bytes_per_second = uint64_t{200} << 20;  // of modelled reclaim
   Mechanisms mechanisms;
 };
 
@@ -68,6 +69,58 @@ struct Notable {
   std::string detail;
 };
 
+// What one call of the OOM killer saw and did.
+struct OomRecord {
+  struct Level {
+    std::string path;
+    int64_t usage_pages = 0;
+    int64_t max_pages = 0;  // INT64_MAX / 4096: no limit
+    int64_t swap_pages = 0;
+    int64_t swap_max_pages = 0;
+  };
+  struct Victim {
+    uint32_t tgid = 0;
+    std::string comm;
+    std::string cgroup;
+    int64_t points = 0;
+    int64_t rss_pages = 0;
+    int64_t swap_pages = 0;
+    int64_t pagetable_pages = 0;
+    int32_t oom_score_adj = 0;
+    bool killed = false;
+  };
+  struct Consumer {
+    std::string path;
+    int64_t anon_pages = 0;  // of the cgroup itself, each
+    int64_t file_pages = 0;
+    int64_t shmem_pages = 0;
+    int64_t kernel_pages = 0;
+  };
+  // File pages that were left below the limit, and why none of them could be had.
+  struct FileLeft {
+    int64_t pages = 0;
+    int64_t dirty_pages = 0;
+    int64_t writeback_pages = 0;
+    int64_t shmem_pages = 0;        // without swap, or not swapped by the model
+    int64_t unevictable_pages = 0;  // of any kind
+    int64_t protected_pages = 0;    // memory.min
+  };
+  static constexpr size_t kMostVictims = 16;
+  static constexpr size_t kMostConsumers = 8;
+
+  uint64_t sequence = 0;  // 1, 2, … of the node
+  int64_t time_ns = 0;
+  std::string breached;  // whose limit was met; "/": the node's memory
+  std::string charged;   // for whom
+  uint32_t tid = 0;      // whose event it was; 0: none's (a knob)
+  std::string comm;
+  std::vector<Level> levels;        // from the charged cgroup to the root
+  std::vector<Victim> victims;      // candidates, the most points first
+  std::vector<Consumer> consumers;  // below the limit, the largest first
+  FileLeft file_left;
+  bool group = false;  // memory.oom.group: all of a cgroup was killed
+};
+
 struct BatchResult {
   static constexpr size_t kMaxNotables = 16;
   std::array<uint64_t, kOutcomes> outcomes{};  // by Outcome
@@ -76,6 +129,8 @@ struct BatchResult {
   uint64_t ptes_walked = 0;  // page-table entries copied by fork or unmapped
   std::vector<Notable> notables;
   std::vector<MarkState> marks;
+  int64_t high_delay_us = 0;   // for which memory.high would have held the batch's tasks up
+  std::vector<uint64_t> ooms;  // sequence numbers of the OOM killer's calls
 };
 
 struct CgroupInfo {
@@ -92,6 +147,10 @@ struct CgroupReading {
   uint64_t peak_bytes = 0;
   std::vector<StatLine> stat;
   std::vector<StatLine> events;
+  std::vector<StatLine> swap_events;
+  uint64_t swap_current_bytes = 0;
+  uint64_t swap_peak_bytes = 0;
+  uint64_t high_delay_us = 0;  // for which memory.high held tasks up, with all below it
   struct RootUsage {
     uint64_t anon_and_file_bytes = 0;
     uint64_t total_less_free_bytes = 0;
@@ -145,6 +204,13 @@ class Node {
   // v1: the names and the local and total_ fields of cgroup v1.  fast: what the node's form of statistics
   // serves a reader, within `error_bound`; else the exact, flushed values.
   absl::StatusOr<CgroupReading> ReadCgroup(std::string_view path, bool local, bool v1, bool fast = false);
+  // memory.reclaim: "N" or "N swappiness=S" (0 … 200, or max: anonymous pages only).  ABORTED, as EAGAIN,
+  // where less was to be had, with how much it was; FAILED_PRECONDITION where the node's model does not
+  // reclaim.
+  absl::Status Reclaim(std::string_view path, std::string_view request);
+  // Calls of the OOM killer after that one, the oldest first, of the last kMostOomRecords.
+  static constexpr size_t kMostOomRecords = 1024;
+  std::vector<OomRecord> OomRecords(uint64_t after_sequence, size_t limit);
   // vm.overcommit_memory and, where one of the two is not 0, vm.overcommit_ratio or vm.overcommit_kbytes.
   void SetOvercommit(const wide::SetOvercommit& set);
   NodeInfo Info();
@@ -173,6 +239,7 @@ class Node {
   void SetOvercommitAtCut(const wide::SetOvercommit& set);
   MarkState ReadAllAtCut(uint64_t mark_id);
   void FreeDyingAtCut();
+  void WithReclaim(const auto& work);
 
   // The cut: batches hold it shared, for all that they do but for control events; whoever holds it alone has
   // every stream at an event's end.  Thread safety of the rest: each part's own.

@@ -25,6 +25,46 @@ CacheAdd PageCache<Forms>::Add(CpuSlot& slot, File& file, PageIndex index, uint3
     }
   }
   if (!charges_.TryCharge(slot, memcg, pages)) return CacheAdd::kRefused;
+  AddCharged(slot, file, index, order, memcg, flags);
+  return added;
+}
+
+template <class Forms>
+CacheAdd PageCache<Forms>::Fill(CpuSlot& slot, File& file, PageIndex index, uint32_t order, MemcgId memcg,
+                                ChargeMode mode, uint32_t flags) {
+  uint32_t pages = 1u << order;
+  if (index + pages > kMaxPages) return CacheAdd::kRefused;
+  bool all_absent = true, all_present = true;
+  {
+    Locked lock(file.mutex);
+    for (uint32_t i = 0; i < pages; ++i) {
+      bool present = Find(file, index + i) != FolioId::kNone;
+      all_absent &= !present;
+      all_present &= present;
+    }
+  }
+  if (all_present) return CacheAdd::kAdded;
+  if (!all_absent) {  // a page at a time, what is missing
+    for (uint32_t i = 0; i < pages; ++i) {
+      if (Fill(slot, file, index + i, 0, memcg, mode, flags) == CacheAdd::kRefused) return CacheAdd::kRefused;
+    }
+    return CacheAdd::kAdded;
+  }
+  if (!charges_.TryCharge(slot, memcg, pages, mode)) return CacheAdd::kRefused;
+  Locked lock(file.mutex);
+  for (uint32_t i = 0; i < pages; ++i) {
+    if (Find(file, index + i) == FolioId::kNone) continue;
+    charges_.Uncharge(slot, memcg, pages);  // another stream was there first
+    return CacheAdd::kAdded;
+  }
+  AddCharged(slot, file, index, order, memcg, flags);
+  return CacheAdd::kAdded;
+}
+
+template <class Forms>
+void PageCache<Forms>::AddCharged(CpuSlot& slot, File& file, PageIndex index, uint32_t order, MemcgId memcg,
+                                  uint32_t flags) {
+  uint32_t pages = 1u << order;
   FolioId head = arena_.Allocate(slot.folios, memcg, order);
   Folio& folio = arena_.Get(head);
   arena_.FileOf(head) = file.id;
@@ -51,30 +91,50 @@ CacheAdd PageCache<Forms>::Add(CpuSlot& slot, File& file, PageIndex index, uint3
   if (file.shmem) charges_.ModStat(slot, memcg, Stat::kShmem, static_cast<int32_t>(pages));
   charges_.ModStat(slot, memcg, Stat::kPgpgin, static_cast<int32_t>(pages));
   lru_.Add(slot, head);
-  return added;
 }
 
 // workingset_refault(): judged at the evicting cgroup, counted at the owner.
 template <class Forms>
 void PageCache<Forms>::Refault(CpuSlot& slot, FolioId head, const Shadow& shadow) {
   Folio& folio = arena_.Get(head);
-  int32_t pages = static_cast<int32_t>(folio.pages());
-  charges_.ModStat(slot, folio.memcg(), Stat::kWorkingsetRefaultFile, pages);
+  bool file =
+      (folio.flags.load(std::memory_order_relaxed) & kFolioSwapBacked) == 0 || !charges_.models_reclaim();
+  auto count = [&](Stat of_anon, Stat of_file) {
+    charges_.ModStat(slot, folio.memcg(), file ? of_file : of_anon, static_cast<int32_t>(folio.pages()));
+  };
+  count(Stat::kWorkingsetRefaultAnon, Stat::kWorkingsetRefaultFile);
   const auto& all = tree_.all();
   if (Raw(shadow.memcg) >= all.size() || all[Raw(shadow.memcg)] == nullptr ||
       !all[Raw(shadow.memcg)]->online) {
     return;  // its clock is gone: never recent
   }
-  Memcg& evictor = tree_.Get(shadow.memcg);
-  int64_t distance = evictor.lruvec.nonresident_age.load(std::memory_order_relaxed) - shadow.age;
-  if (distance > evictor.active_file.load(std::memory_order_relaxed)) return;
+  const Memcg& evictor = tree_.Get(shadow.memcg);
+  // Of 32 bits, as much as a shadow keeps.
+  int64_t distance =
+      static_cast<uint32_t>(evictor.lruvec.nonresident_age.load(std::memory_order_relaxed) - shadow.age);
+  if (distance > WorkingsetPages(evictor, file)) return;
   folio.Set(kFolioActive);
   lru_.Age(folio.memcg(), folio.pages());
-  charges_.ModStat(slot, folio.memcg(), Stat::kWorkingsetActivateFile, pages);
-  if (shadow.workingset) {
-    folio.Set(kFolioWorkingset);
-    charges_.ModStat(slot, folio.memcg(), Stat::kWorkingsetRestoreFile, pages);
-  }
+  count(Stat::kWorkingsetActivateAnon, Stat::kWorkingsetActivateFile);
+  for (Memcg* level = &tree_.Get(folio.memcg()); level != nullptr; level = level->parent)
+    level->activations[file].fetch_add(folio.pages(), std::memory_order_relaxed);
+  if (!shadow.workingset) return;
+  folio.Set(kFolioWorkingset);
+  tree_.Get(folio.memcg()).AddCost(file, int64_t{32} * folio.pages());  // lru_note_cost_refault()
+  count(Stat::kWorkingsetRestoreAnon, Stat::kWorkingsetRestoreFile);
+}
+
+// What a refault's distance is held against: the lists that its page would have competed with.
+template <class Forms>
+int64_t PageCache<Forms>::WorkingsetPages(const Memcg& evictor, bool file) const {
+  auto on = [&evictor](LruList list) {
+    return evictor.lru_pages[static_cast<size_t>(list)].load(std::memory_order_relaxed);
+  };
+  int64_t pages = on(LruList::kActiveFile);
+  if (!charges_.models_reclaim()) return pages;
+  if (!file) pages += on(LruList::kInactiveFile);
+  if (evictor.HasSwap()) pages += on(LruList::kActiveAnon) + (file ? on(LruList::kInactiveAnon) : 0);
+  return pages;
 }
 
 template <class Forms>
@@ -175,13 +235,16 @@ void PageCache<Forms>::MarkDirty(CpuSlot& slot, FolioId head) {
   Folio& folio = arena_.Get(head);
   if ((folio.flags.fetch_or(kFolioDirty, std::memory_order_relaxed) & kFolioDirty) != 0) return;
   charges_.ModStat(slot, folio.memcg(), Stat::kFileDirty, static_cast<int32_t>(folio.pages()));
+  if (charges_.models_reclaim() && !folio.Has(kFolioSwapBacked)) writeback_.Add(slot, head);
 }
 
 template <class Forms>
 void PageCache<Forms>::ClearDirty(CpuSlot& slot, FolioId head) {
   Folio& folio = arena_.Get(head);
-  if ((folio.flags.fetch_and(~kFolioDirty, std::memory_order_relaxed) & kFolioDirty) == 0) return;
-  charges_.ModStat(slot, folio.memcg(), Stat::kFileDirty, -static_cast<int32_t>(folio.pages()));
+  uint32_t before = folio.flags.fetch_and(~(kFolioDirty | kFolioWriteback), std::memory_order_relaxed);
+  int32_t pages = static_cast<int32_t>(folio.pages());
+  if ((before & kFolioDirty) != 0) charges_.ModStat(slot, folio.memcg(), Stat::kFileDirty, -pages);
+  if ((before & kFolioWriteback) != 0) charges_.ModStat(slot, folio.memcg(), Stat::kFileWriteback, -pages);
 }
 
 template <class Forms>

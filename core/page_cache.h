@@ -20,6 +20,7 @@
 #include "core/charge.h"
 #include "core/file.h"
 #include "core/lru.h"
+#include "core/writeback.h"
 
 namespace memcgd::core {
 
@@ -32,13 +33,25 @@ enum class CacheAdd : uint8_t {
 template <class Forms>
 class PageCache {
  public:
-  PageCache(MemcgTree& tree, FolioArena& arena, Charges<Forms>& charges, Lru<Forms>& lru)
-      : tree_(tree), arena_(arena), charges_(charges), lru_(lru) {}
+  PageCache(MemcgTree& tree, FolioArena& arena, Charges<Forms>& charges, Lru<Forms>& lru,
+            Writeback<Forms>& writeback)
+      : tree_(tree), arena_(arena), charges_(charges), lru_(lru), writeback_(writeback) {}
 
   // Adds a folio of 2^order pages with these flags, charged to `memcg`; judges a refault where a shadow or an
   // unexplained absence says so.
   CacheAdd Add(CpuSlot& slot, File& file, PageIndex index, uint32_t order, MemcgId memcg, uint32_t flags = 0)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(file.mutex);
+  // Where the model reclaims: what of these pages is not cached is added; what is, is a hit.  Room may be
+  // made in this very file, so its mutex is not held.  kRefused: by a limit; see Charges::TryCharge().
+  CacheAdd Fill(CpuSlot& slot, File& file, PageIndex index, uint32_t order, MemcgId memcg, ChargeMode mode,
+                uint32_t flags = 0);
+  // A page that is known not to be cached: reclaim took it, or a limit refused it.
+  bool IsAbsent(File& file, PageIndex index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(file.mutex) {
+    uint32_t* entry = file.pages.Find(index);
+    return entry != nullptr && (*entry & File::kAbsent) != 0;
+  }
+  // workingset_refault(): a page comes back, and its shadow says how soon.
+  void Refault(CpuSlot& slot, FolioId head, const Shadow& shadow);
   // Takes the folio that holds this page out of the cache.  `evictor`: reclaim took it, aimed at that cgroup,
   // and a shadow stays; kNone: it was truncated or deleted.  False where the page was not cached.
   bool Delete(CpuSlot& slot, File& file, PageIndex index, uint32_t order, MemcgId evictor)
@@ -57,6 +70,7 @@ class PageCache {
   void Read(CpuSlot& slot, File& file, PageIndex first, PageIndex last, ReadPosition& position)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(file.mutex);
   void MarkDirty(CpuSlot& slot, FolioId head);
+  // Neither dirty nor being written any more: it goes.
   void ClearDirty(CpuSlot& slot, FolioId head);
   // Deletes every page: the object is gone.
   void DeleteAll(CpuSlot& slot, File& file) ABSL_EXCLUSIVE_LOCKS_REQUIRED(file.mutex);
@@ -83,12 +97,15 @@ class PageCache {
   void UnmapTail(CpuSlot& slot, FolioId page);
   // What follows from a head's last mapping's end; `before`: its state with it.
   void UnmapLast(CpuSlot& slot, FolioId page, uint64_t before);
-  void Refault(CpuSlot& slot, FolioId head, const Shadow& shadow);
+  void AddCharged(CpuSlot& slot, File& file, PageIndex index, uint32_t order, MemcgId memcg, uint32_t flags)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(file.mutex);
+  int64_t WorkingsetPages(const Memcg& evictor, bool file) const;
 
   MemcgTree& tree_;
   FolioArena& arena_;
   Charges<Forms>& charges_;
   Lru<Forms>& lru_;
+  Writeback<Forms>& writeback_;
 };
 
 }  // namespace memcgd::core

@@ -9,6 +9,7 @@
 #ifndef MEMCGD_CORE_PAGE_COUNTER_H_
 #define MEMCGD_CORE_PAGE_COUNTER_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -30,6 +31,8 @@ class PageCounter {
   int64_t max_pages() const { return max_.load(std::memory_order_relaxed); }
   void set_max_pages(int64_t pages) { max_.store(pages, std::memory_order_relaxed); }
   int64_t watermark_pages() const { return watermark_.load(std::memory_order_relaxed); }
+  // Pages that may still be charged here; 0 where it is over its limit.
+  int64_t margin_pages() const { return std::max<int64_t>(0, max_pages() - usage_pages()); }
   int64_t failcnt() const { return failcnt_.load(std::memory_order_relaxed); }
   PageCounter* parent() const { return parent_; }
 

@@ -35,6 +35,7 @@ template <class Forms>
 void Processes<Forms>::Join(Thread& thread, const Process& process) {
   thread.hints = {};
   thread.in_reclaim = false;
+  thread.oom_killed = false;
   thread.reads = {};
   thread.next_read = 0;
   ProcessRef ref{process.id, process.generation.load(std::memory_order_relaxed)};
@@ -50,6 +51,7 @@ Process& Processes<Forms>::NewProcess(uint32_t tgid, MemcgId memcg) {
   process.threads = 0;
   process.memcg.store(memcg, std::memory_order_relaxed);
   process.exec_mm.store(MmId::kNone, std::memory_order_relaxed);
+  process.oom_score_adj = 0;
   process.comm.clear();
   ++m_.tree.Get(memcg).processes;
   m_.table.alive.fetch_add(1, std::memory_order_relaxed);
@@ -85,6 +87,7 @@ Outcome Processes<Forms>::Clone(CpuSlot& slot, uint32_t parent_tid, const wide::
       child_process = &NewProcess(clone.child_tid, parent.memcg.load(std::memory_order_relaxed));
       child_process->threads = 1;
       child_process->comm = parent.comm;
+      child_process->oom_score_adj = parent.oom_score_adj;
       if (clone.shares_mm) {
         ++m_.mms.Get(Raw(parent_mm)).users;
         child_process->mm.store(parent_mm, std::memory_order_release);
@@ -220,6 +223,21 @@ void Processes<Forms>::EndProcess(CpuSlot& slot, Process& process, uint32_t gene
   Locked lock(m_.table.mutex);
   m_.table.processes.Free(Raw(process.id));
   m_.table.alive.fetch_sub(1, std::memory_order_relaxed);
+}
+
+template <class Forms>
+void Processes<Forms>::Kill(CpuSlot& slot, Process& process) {
+  uint32_t generation = process.generation.load(std::memory_order_relaxed);
+  for (uint32_t tid = 1; tid <= kMaxTid; ++tid) {
+    if (!m_.table.threads.Exists(tid)) {
+      tid |= 255;  // the rest of the chunk
+      continue;
+    }
+    Thread& thread = m_.table.threads.Get(tid);
+    ProcessRef ref = thread.process.load(std::memory_order_relaxed);
+    if (ref.id == process.id && ref.generation == generation) thread.oom_killed = true;
+  }
+  EndProcess(slot, process, generation);
 }
 
 template <class Forms>

@@ -40,6 +40,9 @@ class Processes {
   void Exit(CpuSlot& slot, Thread& thread, bool group_dead);
   void ExitMmap(CpuSlot& slot, Thread& thread);
   void SetComm(Thread& thread, std::string_view name);
+  // The OOM killer's: the process ends at once, and what its threads' events tell later did not happen.  At a
+  // cut.
+  void Kill(CpuSlot& slot, Process& process);
   // At a cut.
   void Attach(Thread& thread, Memcg& memcg);
 

@@ -36,6 +36,7 @@ class RunLocks {
       LeaveAll();
       slot.lock.Lock();
     }
+    slot.holder.store(this, std::memory_order_relaxed);
     held_[cpu] = true;
     cpus_.push_back(cpu);
     return slot;
@@ -62,6 +63,7 @@ class RunLocks {
     for (uint32_t cpu : cpus_) {
       held_[cpu] = false;
       ptes_walked_ += std::exchange(m_.cpus[cpu]->ptes_walked, 0);
+      m_.cpus[cpu]->holder.store(nullptr, std::memory_order_relaxed);
       m_.cpus[cpu]->lock.Unlock();
     }
     cpus_.clear();

@@ -166,7 +166,7 @@ void Snapshot::WalkTree(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS {
       a(list.pages);
     }
     a(memcg->lruvec.nonresident_age);
-    a(memcg->active_file);
+    for (auto& pages : memcg->lru_pages) a(pages);
   }
 }
 

@@ -317,6 +317,14 @@ CgroupReading ReadReading(Machine& machine, const Memcg& memcg, bool local, bool
     reading.events.emplace_back(MemcgEventName(static_cast<MemcgEvent>(i)),
                                 events[i].load(std::memory_order_relaxed));
   }
+  const auto& swap_events = local ? memcg.swap_events_local : memcg.swap_events;
+  for (size_t i = 0; i < kSwapEvents; ++i) {
+    reading.swap_events.emplace_back(SwapEventName(static_cast<SwapEvent>(i)),
+                                     swap_events[i].load(std::memory_order_relaxed));
+  }
+  reading.swap_current_bytes = static_cast<uint64_t>(memcg.swap.usage_pages()) * page;
+  reading.swap_peak_bytes = static_cast<uint64_t>(memcg.swap.watermark_pages()) * page;
+  reading.high_delay_us = static_cast<uint64_t>(memcg.high_delay_us.load(std::memory_order_relaxed));
   reading.peak_bytes = static_cast<uint64_t>(memcg.memory.watermark_pages()) * page;
   if (memcg.parent != nullptr) {
     reading.current_bytes = static_cast<uint64_t>(memcg.memory.usage_pages()) * page;

@@ -8,6 +8,7 @@
 #include "core/accounts.h"
 #include "core/address_space.h"
 #include "core/fault.h"
+#include "core/oom.h"
 #include "core/process.h"
 
 namespace memcgd::core {
@@ -19,6 +20,7 @@ struct Workings final : Accounts<Forms> {
   Faults<Forms> faults{*this};
   AddressSpaces<Forms> spaces{*this, faults};
   Processes<Forms> processes{*this, spaces, faults};
+  OomKiller<Forms> oom{*this, processes};
 };
 
 }  // namespace memcgd::core
