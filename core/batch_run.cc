@@ -712,6 +712,7 @@ Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::BaselineProcess
   Memcg* memcg = m_.tree.Find(stream_.Path(process.cgroup));
   if (memcg == nullptr) return Outcome::kNoCgroup;
   m_.processes.Attach(thread, *memcg);
+  m_.processes.ChargeBaseline(*slot_, thread);
   return Outcome::kOk;
 }
 

@@ -27,7 +27,9 @@ Outcome Faults<Forms>::Handle(CpuSlot& slot, Mm& mm, const FaultHints& hints, ui
   PageNumber page = address >> m_.page_shift;
   Fault fault{slot, mm, hints, page, error_code, mm.vmas.Find(page)};
   fault.mm.mutex.AssertHeld();  // it is mm's
-  Pte& pte = mm.page_table.Ensure(page);
+  Pte* entry = m_.kernel.Ensure(slot, mm, page);
+  if (entry == nullptr) return Outcome::kLimit;
+  Pte& pte = *entry;
   if ((error_code & kFaultFetch) != 0 && mm.entry == 0) mm.entry = page;
   if (IsSwapEntry(pte)) {
     Outcome outcome = SwapIn(slot, mm, pte);
@@ -101,7 +103,7 @@ Outcome Faults<Forms>::MapFile(const Fault& fault) {
     if (outcome != Outcome::kOk) return outcome;
   }
   if (fault.write() && !fault.shared()) {
-    Outcome outcome = SetAnonymous(fault, fault.mm.page_table.Ensure(fault.page));
+    Outcome outcome = SetAnonymous(fault, EntryOf(fault));
     if (outcome != Outcome::kOk) return outcome;
     if (fault.vma == nullptr && hints.fault_file != FileId::kNone) {
       Imply(fault.mm, file, static_cast<int64_t>(fault.page - hints.fault_index)).has_anon_vma = true;
@@ -111,7 +113,7 @@ Outcome Faults<Forms>::MapFile(const Fault& fault) {
   if (hints.map_file != FileId::kNone) MapAround(fault);
   if (hints.fault_file != FileId::kNone) {
     MapFolio(fault, m_.files.Get(hints.fault_file), hints.fault_index);
-  } else if (m_.charges.models_reclaim() && fault.mm.page_table.Ensure(fault.page) == 0) {
+  } else if (m_.charges.models_reclaim() && EntryOf(fault) == 0) {
     int64_t delta = DeltaOf(fault, hints.map_file, hints.map_first, hints.map_end);
     PageIndex index = fault.page - static_cast<uint64_t>(delta);
     if (index >= hints.map_first && index < hints.map_end) return MapMissed(fault, hints.map_file, index);
@@ -165,10 +167,10 @@ void Faults<Forms>::MapAround(const Fault& fault) {
       page = m_.cache.Find(file, index);
     }
     if (page == FolioId::kNone || m_.arena.Get(m_.arena.HeadOf(page)).Has(kFolioReadahead)) continue;
-    Pte& pte = fault.mm.page_table.Ensure(at);
-    if (Present(pte, fault.slot)) continue;
+    Pte* pte = fault.mm.page_table.Find(at);  // never past the fault's own table
+    if (pte == nullptr || Present(*pte, fault.slot)) continue;
     if (!m_.cache.Map(fault.slot, page)) continue;
-    pte = MakePte(page, kPteAccessed);
+    *pte = MakePte(page, kPteAccessed);
     SetYoung(fault, page);
   }
 }
@@ -198,11 +200,11 @@ void Faults<Forms>::MapFolio(const Fault& fault, File& file, PageIndex index) {
   for (uint32_t i = 0; i < m_.arena.Get(head).pages(); ++i) {
     PageNumber at = fault.page + first + i - index;
     if (at < area.first || at >= area.end) continue;
-    Pte& pte = fault.mm.page_table.Ensure(at);
-    if (Present(pte, fault.slot)) continue;
+    Pte* pte = fault.mm.page_table.Find(at);
+    if (pte == nullptr || Present(*pte, fault.slot)) continue;
     FolioId page{Raw(head) + i};
     if (!m_.cache.Map(fault.slot, page)) continue;
-    pte = MakePte(page, kPteAccessed | (fault.shared() ? kPteWritable : 0));
+    *pte = MakePte(page, kPteAccessed | (fault.shared() ? kPteWritable : 0));
     SetYoung(fault, page);
   }
 }
@@ -220,7 +222,7 @@ Outcome Faults<Forms>::MapShmem(const Fault& fault) {
   File& file = m_.files.Get(vma.file);
   if (!file.shmem) return Outcome::kOk;  // another thread's fault was there first
   PageIndex index = vma.IndexOf(fault.page);
-  Pte& pte = fault.mm.page_table.Ensure(fault.page);
+  Pte& pte = EntryOf(fault);
   if (m_.charges.models_reclaim()) {
     MemcgId memcg = fault.mm.memcg.load(std::memory_order_relaxed);
     if (m_.cache.Fill(fault.slot, file, index, 0, memcg, ChargeMode::kRetry) == CacheAdd::kRefused)
@@ -256,7 +258,7 @@ void Faults<Forms>::StandIn(Vma& vma) {
 // do_anonymous_page()
 template <class Forms>
 Outcome Faults<Forms>::MapAnonymous(const Fault& fault) {
-  Pte& pte = fault.mm.page_table.Ensure(fault.page);
+  Pte& pte = EntryOf(fault);
   if (!fault.write() && m_.config.zero_page) {
     pte = MakePte(FolioId::kZeroPage, kPteAccessed);
     return Outcome::kOk;
@@ -464,7 +466,9 @@ bool Faults<Forms>::Populate(CpuSlot& slot, Mm& mm, PageRange range, bool write)
 
 template <class Forms>
 bool Faults<Forms>::PopulatePage(const Fault& fault) {
-  Pte& pte = fault.mm.page_table.Ensure(fault.page);
+  Pte* entry = m_.kernel.Ensure(fault.slot, fault.mm, fault.page);
+  if (entry == nullptr) return false;
+  Pte& pte = *entry;
   Outcome outcome = IsSwapEntry(pte) ? SwapIn(fault.slot, fault.mm, pte) : Outcome::kOk;
   if (outcome != Outcome::kOk) return false;
   if (Present(pte, fault.slot)) {
@@ -484,11 +488,11 @@ template <class Forms>
 void Faults<Forms>::AddBaselineAnonymous(CpuSlot& slot, Mm& mm, PageRange range) {
   const FaultHints none;
   for (PageNumber page = range.first; page < range.end; ++page) {
-    Pte& pte = mm.page_table.Ensure(page);
-    if (Present(pte, slot)) continue;
+    Pte* pte = m_.kernel.Ensure(slot, mm, page);
+    if (pte == nullptr || Present(*pte, slot)) continue;
     Fault fault{slot, mm, none, page, kFaultWrite, mm.vmas.Find(page)};
     fault.mm.mutex.AssertHeld();  // it is mm's
-    SetAnonymous(fault, pte);
+    SetAnonymous(fault, *pte);
   }
 }
 

@@ -18,9 +18,9 @@ class Faults {
  public:
   explicit Faults(Accounts<Forms>& machine) : m_(machine) {}
 
-  // The most frequent fault, in its shortest form: a write to private memory of no file that has no page
-  // there yet, by a thread that gave no hints.  kInvalid, with nothing done, where it is any
-  // other.
+  // The most frequent fault, in its shortest form: a write to private memory of no file that has a page
+  // table and no page there yet, by a thread that gave no hints.  kInvalid, with nothing done, where it is
+  // any other.
   Outcome TryFirstTouch(CpuSlot& slot, Mm& mm, uint64_t address, uint32_t error_code)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex) {
     if ((error_code & (kFaultWrite | kFaultProtection | kFaultFetch)) != kFaultWrite)
@@ -28,13 +28,13 @@ class Faults {
     PageNumber page = address >> m_.page_shift;
     Vma* vma = mm.vmas.Find(page);
     if (vma != nullptr && (vma->shared() || vma->file != FileId::kNone)) return Outcome::kInvalid;
-    Pte& pte = mm.page_table.Ensure(page);
-    if (pte != 0) return Outcome::kInvalid;
+    Pte* pte = mm.page_table.Find(page);
+    if (pte == nullptr || *pte != 0) return Outcome::kInvalid;
     MemcgId memcg = mm.memcg.load(std::memory_order_relaxed);
     m_.charges.ModStat(slot, memcg, Stat::kPgfault, 1);
     FolioId id = NewAnonymous(slot, memcg, FlagsIn(vma));
     if (id == FolioId::kNone) return Outcome::kLimit;
-    pte = MakePte(id, kPteAccessed | kPteWritable);
+    *pte = MakePte(id, kPteAccessed | kPteWritable);
     return Outcome::kOk;
   }
   // One page fault that reached handle_mm_fault.
@@ -137,6 +137,10 @@ class Faults {
   }
   // kLimit: refused; the entry is as it was.
   Outcome SetAnonymous(const Fault& fault, Pte& pte) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
+  // Of the fault's page, whose tables exist.
+  static Pte& EntryOf(const Fault& fault) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex) {
+    return *fault.mm.page_table.Find(fault.page);
+  }
   void DropPte(CpuSlot& slot, Pte& pte) {
     if (Raw(PteFolio(pte)) > Raw(FolioId::kZeroPage)) m_.cache.Unmap(slot, PteFolio(pte));
     pte = 0;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/kernel_memory.h"
 #include "core/stat_reader.h"
 
 namespace memcgd::core {
@@ -34,6 +35,7 @@ class Checker {
 
   std::string Run() {
     CountSpaces();
+    CountStacks();
     CountFiles();
     CountBatches();
     if (!wrong_.empty()) return wrong_;
@@ -53,6 +55,31 @@ class Checker {
   }
   int64_t& StatOf(MemcgId memcg, Stat stat) { return count_.stats[Raw(memcg)][static_cast<size_t>(stat)]; }
 
+  void CountKernel(MemcgId memcg, Stat stat, int64_t pages) {
+    if (memcg == MemcgId::kRoot || memcg == MemcgId::kNone) return;
+    count_.charged[Raw(memcg)] += pages;
+    StatOf(memcg, stat) += UnitOf(stat) == StatUnit::kBytes ? pages << m_.page_shift : pages;
+  }
+
+  void CountTables(Mm& mm) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    CountKernel(mm.pgd, Stat::kPagetables, KernelMemory<DefaultForms>::kPgdPages);
+    mm.page_table.ForEachTable({0, ~uint64_t{0}}, [&](TableLevel level, PageRange span, MemcgId memcg) {
+      CountKernel(memcg, Stat::kPagetables, 1);
+      for (TableLevel above : {TableLevel::kPmd, TableLevel::kPud}) {
+        if (level < above && !mm.page_table.Exists(span.first, above))
+          Wrong(absl::StrCat("address space ", Raw(mm.id), ": no table above that of page ", span.first));
+      }
+    });
+  }
+
+  void CountStacks() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    uint32_t pages = std::max(KernelMemory<DefaultForms>::kStackBytes >> m_.page_shift, 1u);
+    for (uint32_t id = 1; id < m_.table.processes.end(); ++id) {
+      for (const auto& [memcg, stacks] : m_.table.processes.Get(id).stacks)
+        CountKernel(memcg, Stat::kKernelStack, int64_t{pages} * stacks);
+    }
+  }
+
   void CountMapping(FolioId page) {
     FolioId head = m_.arena.HeadOf(page);
     if (++count_.mappings[Raw(page)] == 1 && page != head) ++count_.refs[Raw(head)];
@@ -66,6 +93,7 @@ class Checker {
         if (Raw(PteFolio(pte)) > Raw(FolioId::kZeroPage)) CountMapping(PteFolio(pte));
       });
       for (FolioId page : mm.unbound) CountMapping(page);
+      CountTables(mm);
       int64_t total = 0, accounted = 0;
       PageNumber last_end = 0;
       for (const auto& [first, vma] : mm.vmas.areas()) {
@@ -187,9 +215,10 @@ class Checker {
   }
 
   void CheckMemcgs() {
-    constexpr Stat kStates[] = {
-        Stat::kAnon,         Stat::kFile,       Stat::kShmem,        Stat::kFileMapped, Stat::kFileDirty,
-        Stat::kInactiveAnon, Stat::kActiveAnon, Stat::kInactiveFile, Stat::kActiveFile, Stat::kUnevictable};
+    constexpr Stat kStates[] = {Stat::kAnon,        Stat::kFile,         Stat::kShmem,
+                                Stat::kFileMapped,  Stat::kFileDirty,    Stat::kInactiveAnon,
+                                Stat::kActiveAnon,  Stat::kInactiveFile, Stat::kActiveFile,
+                                Stat::kUnevictable, Stat::kPagetables,   Stat::kKernelStack};
     std::vector<int64_t> usage = count_.charged;
     std::vector<std::array<int64_t, kStats>> recursive = count_.stats;
     std::map<MemcgId, std::array<int64_t, kStats>> exact = ReadExact(m_);

@@ -44,8 +44,9 @@ void WalkVector(Archive& a, std::vector<T>& vector, Fn walk) {
   for (T& element : vector) walk(element);
 }
 
-template <typename Archive, uint64_t kFanout, uint64_t kRecent>
-void WalkSparse(Archive& a, SparseArray<kFanout, kRecent>& array) {
+// Entries by page; a reader puts each where `place`(page) says, or fails where that is null.
+template <typename Archive, typename Array, typename Place>
+void WalkEntries(Archive& a, Array& array, Place place) {
   if constexpr (Archive::kReads) {
     uint64_t entries = a.Size(0);
     PageNumber page = 0;
@@ -55,7 +56,9 @@ void WalkSparse(Archive& a, SparseArray<kFanout, kRecent>& array) {
       a(step);
       a(entry);
       page += step;
-      array.Ensure(page) = entry;
+      uint32_t* at = place(page);
+      if (at == nullptr) return a.Fail();
+      *at = entry;
     }
   } else {
     uint64_t entries = 0;
@@ -68,6 +71,40 @@ void WalkSparse(Archive& a, SparseArray<kFanout, kRecent>& array) {
       last = page;
     });
   }
+}
+
+struct SavedTable {
+  TableLevel level{};
+  PageNumber first = 0;
+  MemcgId memcg{};
+};
+
+// The tables, from the top level down, then the entries.
+template <typename Archive>
+void WalkPageTable(Archive& a, PageTable& table) {
+  std::vector<SavedTable> tables;
+  if constexpr (!Archive::kReads) {
+    table.ForEachTable({0, ~uint64_t{0}}, [&tables](TableLevel level, PageRange span, MemcgId memcg) {
+      tables.push_back({level, span.first, memcg});
+    });
+  }
+  WalkVector(a, tables, [&a](SavedTable& saved) {
+    a(saved.level);
+    a(saved.first);
+    a(saved.memcg);
+  });
+  if constexpr (Archive::kReads) {
+    for (const SavedTable& saved : tables) {
+      bool known = saved.level <= TableLevel::kPud && saved.first <= kMaxAddress &&
+                   !table.Exists(saved.first, saved.level);
+      for (TableLevel above : {TableLevel::kPmd, TableLevel::kPud}) {
+        known = known && (saved.level >= above || table.Exists(saved.first, above));
+      }
+      if (!known) return a.Fail();
+      table.Restore(saved.first, saved.level, saved.memcg);
+    }
+  }
+  WalkEntries(a, table, [&table](PageNumber page) { return table.Find(page); });
 }
 
 template <typename Archive>
@@ -258,7 +295,7 @@ void Snapshot::WalkFiles(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS 
     a(file.cached_pages);
     a(file.area_pages);
     a(file.committed_pages);
-    WalkSparse(a, file.pages);
+    WalkEntries(a, file.pages, [&file](PageIndex index) { return &file.pages.Ensure(index); });
     std::vector<std::pair<uint64_t, Shadow>> shadows(file.shadows.begin(), file.shadows.end());
     std::sort(shadows.begin(), shadows.end(), [](const auto& x, const auto& y) { return x.first < y.first; });
     WalkVector(a, shadows, [&a](std::pair<uint64_t, Shadow>& shadow) {
@@ -300,6 +337,9 @@ void Snapshot::WalkSpaces(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS
     a(mm.total_pages);
     a(mm.committed_pages);
     a(mm.predates_stream);
+    a(mm.pgd);
+    a(mm.stack_unplaced);
+    a(mm.tables_predate);
     WalkVector(a, mm.unbound, [&a](FolioId& folio) { a(folio); });
     WalkVector(a, mm.implied, [&a](ImpliedArea& area) {
       a(area.file);
@@ -320,7 +360,7 @@ void Snapshot::WalkSpaces(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS
     } else {
       for (auto& [first, vma] : mm.vmas.areas()) WalkVma(a, vma);
     }
-    WalkSparse(a, mm.page_table);
+    WalkPageTable(a, mm.page_table);
   }
 }
 
@@ -338,6 +378,10 @@ void Snapshot::WalkProcesses(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALY
     a(process.memcg);
     a(process.exec_mm);
     a(process.comm);
+    WalkVector(a, process.stacks, [&a](std::pair<MemcgId, uint32_t>& stacks) {
+      a(stacks.first);
+      a(stacks.second);
+    });
     if constexpr (Archive::kReads) {
       MemcgId memcg = process.memcg.load(std::memory_order_relaxed);
       bool ended = std::find(m.table.processes.free().begin(), m.table.processes.free().end(), id) !=
@@ -365,6 +409,7 @@ void Snapshot::WalkProcesses(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALY
     a(ref.id);
     a(ref.generation);
     if constexpr (Archive::kReads) thread.process.store(ref, std::memory_order_release);
+    a(thread.stack);
     WalkHints(a, thread.hints);
     a(thread.in_reclaim);
     a(thread.next_read);

@@ -19,7 +19,7 @@ namespace memcgd::core {
 
 class Snapshot {
  public:
-  static constexpr uint32_t kFormatVersion = 2;
+  static constexpr uint32_t kFormatVersion = 3;
 
   static std::string Save(Node& node);
   // INVALID_ARGUMENT: not a snapshot, or of another version.  DATA_LOSS: cut short or damaged.

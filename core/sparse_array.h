@@ -1,5 +1,5 @@
 // A sparse array of 32-bit entries by page: leaves of 512 entries, kFanout of them in a directory,
-// directories in order.  0 is "no entry".
+// directories in order.  0 is "no entry".  A leaf may bear a label.
 //
 // Kernel counterpart: the two lowest levels of a page table, and of an xarray.  What is above them is a
 // B-tree: few directories exist, and far apart.
@@ -13,6 +13,7 @@
 #include <cstring>
 #include <iterator>
 #include <memory>
+#include <variant>
 
 #include "absl/container/btree_map.h"
 #include "core/units.h"
@@ -20,7 +21,7 @@
 namespace memcgd::core {
 
 // kRecent: look-ups of so many directories, by their numbers' low bits, skip the B-tree.
-template <uint64_t kFanout, uint64_t kRecent>
+template <uint64_t kFanout, uint64_t kRecent, typename Label = std::monostate>
 class SparseArray {
  public:
   static constexpr uint32_t kLeafEntries = 512;
@@ -30,48 +31,60 @@ class SparseArray {
     Directory* directory = FindDirectory(page / kDirectoryEntries);
     if (directory == nullptr) return nullptr;
     Leaf* leaf = (*directory)[page / kLeafEntries % kFanout].get();
-    return leaf == nullptr ? nullptr : &(*leaf)[page % kLeafEntries];
+    return leaf == nullptr ? nullptr : &leaf->entries[page % kLeafEntries];
   }
-  // The entry; its leaf is made where it does not exist.
-  uint32_t& Ensure(PageNumber page) {
+  // The entry; its leaf is made, with that label, where it does not exist.
+  uint32_t& Ensure(PageNumber page, Label label = {}) {
     uint64_t number = page / kDirectoryEntries;
     const Recent& recent = recent_[number % kRecent];
     Directory& directory = number == recent.number ? *recent.directory : EnsureDirectory(number);
     std::unique_ptr<Leaf>& leaf = directory[page / kLeafEntries % kFanout];
     if (leaf == nullptr) {
       leaf = std::make_unique<Leaf>();
+      leaf->label = label;
       ++leaves_;
     }
-    return (*leaf)[page % kLeafEntries];
+    return leaf->entries[page % kLeafEntries];
   }
   // Brings the entry's cache line near, where its leaf is found without the B-tree.
   void Prefetch(PageNumber page) const {
     const Recent& recent = recent_[page / kDirectoryEntries % kRecent];
     if (recent.number != page / kDirectoryEntries) return;
     const Leaf* leaf = (*recent.directory)[page / kLeafEntries % kFanout].get();
-    if (leaf != nullptr) __builtin_prefetch(&(*leaf)[page % kLeafEntries], 1);
+    if (leaf != nullptr) __builtin_prefetch(&leaf->entries[page % kLeafEntries], 1);
   }
   // Calls fn(page, entry&) for each present entry, in order.
   template <typename Fn>
   void ForEach(PageRange range, Fn fn) {
-    ForEachLeaf(range, [&](PageNumber base, Leaf& leaf, uint32_t begin, uint32_t end) {
-      WalkLeaf(base, leaf, begin, end, fn);
+    WalkLeaves(range, [&](PageNumber base, Leaf& leaf, uint32_t begin, uint32_t end) {
+      WalkLeaf(base, leaf.entries, begin, end, fn);
     });
   }
   // The same; where there is so much that it is not in the cache, it calls soon(entry) some entries before.
   template <typename Fn, typename Soon>
   void ForEach(PageRange range, Fn fn, Soon soon) {
     bool many = leaves_ > kManyLeaves;
-    ForEachLeaf(range, [&](PageNumber base, Leaf& leaf, uint32_t begin, uint32_t end) {
-      if (!many) return WalkLeaf(base, leaf, begin, end, fn);
+    WalkLeaves(range, [&](PageNumber base, Leaf& leaf, uint32_t begin, uint32_t end) {
+      Entries& entries = leaf.entries;
+      if (!many) return WalkLeaf(base, entries, begin, end, fn);
       for (uint32_t i = begin; i < end; ++i) {
-        if (i + kAhead < end && leaf[i + kAhead] != 0) soon(leaf[i + kAhead]);
-        if (leaf[i] != 0) fn(base + i, leaf[i]);
+        if (i + kAhead < end && entries[i + kAhead] != 0) soon(entries[i + kAhead]);
+        if (entries[i] != 0) fn(base + i, entries[i]);
       }
     });
   }
+  // Calls fn(page of its first entry, label) for each leaf that has a page of the range, in order.
+  template <typename Fn>
+  void ForEachLeaf(PageRange range, Fn fn) {
+    WalkLeaves(range, [&](PageNumber base, Leaf& leaf, uint32_t, uint32_t) { fn(base, leaf.label); });
+  }
   // Frees the leaves that lie wholly in the range, and directories that do; their entries are 0.
   void FreeLeaves(PageRange range) {
+    FreeLeaves(range, [](PageNumber, Label) {});
+  }
+  // The same; calls gone(page of its first entry, label) for each.
+  template <typename Gone>
+  void FreeLeaves(PageRange range, Gone gone) {
     bool freed = false;
     for (auto it = directories_.lower_bound(range.first / kDirectoryEntries); it != directories_.end();) {
       PageNumber base = it->first * kDirectoryEntries;
@@ -81,6 +94,7 @@ class SparseArray {
       for (; slot < kFanout && range.end - base >= (slot + 1) * kLeafEntries; ++slot) {
         std::unique_ptr<Leaf>& leaf = (*it->second)[slot];
         if (leaf == nullptr) continue;
+        gone(base + slot * kLeafEntries, leaf->label);
         leaf = nullptr;
         --leaves_;
       }
@@ -89,10 +103,25 @@ class SparseArray {
     }
     if (freed) recent_.fill({});
   }
+  // Whether the leaf that holds the page exists and has no entry.
+  bool IsEmptyLeaf(PageNumber page) {
+    Directory* directory = FindDirectory(page / kDirectoryEntries);
+    if (directory == nullptr) return false;
+    Leaf* leaf = (*directory)[page / kLeafEntries % kFanout].get();
+    if (leaf == nullptr) return false;
+    for (uint32_t i = 0; i < kLeafEntries; i += 8) {
+      if (!AllZero(&leaf->entries[i])) return false;
+    }
+    return true;
+  }
 
  private:
   static constexpr uint64_t kDirectoryEntries = kFanout * kLeafEntries;
-  using Leaf = std::array<uint32_t, kLeafEntries>;
+  using Entries = std::array<uint32_t, kLeafEntries>;
+  struct Leaf {
+    Entries entries{};
+    [[no_unique_address]] Label label{};
+  };
   using Directory = std::array<std::unique_ptr<Leaf>, kFanout>;
 
   static constexpr size_t kManyLeaves = 64;  // 32,768 entries: what they name is more than a core's own cache
@@ -100,7 +129,7 @@ class SparseArray {
 
   // Calls fn(page of the leaf's first entry, leaf, first entry, end) for each leaf.
   template <typename Fn>
-  void ForEachLeaf(PageRange range, Fn fn) {
+  void WalkLeaves(PageRange range, Fn fn) {
     for (auto it = directories_.lower_bound(range.first / kDirectoryEntries); it != directories_.end();
          ++it) {
       PageNumber first = it->first * kDirectoryEntries;
@@ -118,7 +147,7 @@ class SparseArray {
     }
   }
   template <typename Fn>
-  static void WalkLeaf(PageNumber base, Leaf& leaf, uint32_t begin, uint32_t end, Fn& fn) {
+  static void WalkLeaf(PageNumber base, Entries& leaf, uint32_t begin, uint32_t end, Fn& fn) {
     uint32_t i = begin;
     while (i < end) {
       if (i % 8 == 0 && i + 8 <= end && AllZero(&leaf[i])) {  // most of a small process's leaf
