@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/cgroup_knobs.h"
 #include "client/memcgctl_app.h"
 #include "client/memcgctl_exit.h"
 #include "client/memcgctl_progress.h"
@@ -30,6 +31,7 @@ struct ReplayFlags {
   std::string node;
   std::string stat_at;
   SpecFlags spec;
+  std::vector<CgroupKnob> knobs;
   uint32_t root = 0;
   bool strict = false;
   bool verbose = false;
@@ -151,6 +153,27 @@ absl::Status CheckFiles(const std::vector<std::string>& files) {
   return absl::OkStatus();
 }
 
+// --memory-max and its kind: PATH=VALUE, any number of times, each path once.
+void AddKnobFlag(CLI::App* app, ReplayFlags* flags, const std::string& flag, const std::string& knob,
+                 const std::string& type_name, const std::string& help) {
+  const auto read = [flags, flag, knob](const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) {
+      absl::StatusOr<CgroupKnob> parsed = ParseCgroupKnob(knob, text);
+      if (!parsed.ok()) throw CLI::ValidationError(flag, std::string(parsed.status().message()));
+      for (const CgroupKnob& known : flags->knobs) {
+        if (known.path == parsed->path && known.knob == knob)
+          throw CLI::ValidationError(flag, absl::StrCat("two values for ", known.path));
+      }
+      flags->knobs.push_back(*std::move(parsed));
+    }
+  };
+  app->add_option_function<std::vector<std::string>>(flag, read, help)
+      ->type_name(type_name)
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
+}
+
 uint32_t CpusOfTraces(const std::vector<std::string>& files) {
   uint32_t cpus = 0;
   for (const std::string& file : files) cpus = std::max(cpus, CpusOfTrace(file));
@@ -227,6 +250,8 @@ class ReplayCommand {
     options.page_size = node.spec().page_size();
     options.strict = flags_.strict;
     options.times = std::move(times);
+    absl::Status knobs = FillKnobs(node, &options.knobs);
+    if (!knobs.ok()) return FailWith(knobs);
     options.cancelled = &context_.interrupt->flag();
     options.on_malformed = [&progress](const std::string& text) {
       progress.Clear();
@@ -254,6 +279,21 @@ class ReplayCommand {
     return Conclude(status, replay, notables);
   }
 
+  // The knobs with their values on that node, and whether their cgroups are there already.
+  absl::Status FillKnobs(const v1::Node& node, std::vector<CgroupKnob>* knobs) {
+    *knobs = flags_.knobs;
+    if (!knobs->empty() && node.spec().reclaim() != v1::RECLAIM_MODE_MODELLED && !flags_.spec.reclaim_given())
+      PrintWarning(absl::StrCat("node ", node_, " is there already and does not reclaim by itself"));
+    for (CgroupKnob& knob : *knobs) {
+      ResolveShare(&knob, node.spec().memory_bytes(), node.spec().swap_bytes());
+      if (fresh_) continue;
+      absl::StatusOr<v1::Cgroup> cgroup = client_.GetCgroup(node_, knob.path);
+      if (!cgroup.ok() && cgroup.status().code() != absl::StatusCode::kNotFound) return cgroup.status();
+      knob.present = cgroup.ok();
+    }
+    return absl::OkStatus();
+  }
+
   // Says how it ended.
   int Conclude(const absl::Status& status, const Replay& replay, const std::vector<std::string>& notables) {
     if (context_.out->reader_is_gone()) return kExitBrokenPipe;
@@ -265,8 +305,19 @@ class ReplayCommand {
     if (flags_.verbose) {
       for (const std::string& notable : notables) PrintNote(notable);
     }
-    if (status.ok()) return kExitOk;
+    if (status.ok()) return ConcludeKnobs(replay);
     return replay.input_is_bad() ? FailInput(status) : static_cast<int>(FailWith(status));
+  }
+
+  // A knob that was never set answers another question than was asked.
+  static int ConcludeKnobs(const Replay& replay) {
+    const std::vector<CgroupKnobs::Missed> missed = replay.missed_knobs();
+    for (const CgroupKnobs::Missed& knob : missed) {
+      PrintError(absl::StrCat(
+          "cgroup ", knob.path, " never appeared, and its knobs were not set: ",
+          knob.nearest.empty() ? "the trace has no cgroups" : absl::StrCat("the nearest is ", knob.nearest)));
+    }
+    return missed.empty() ? kExitOk : kExitUsage;
   }
 
   absl::Status RemoveNode() {
@@ -305,13 +356,29 @@ void AddReplayCommand(CLI::App* app, Context* context) {
           "Print the state at each of the times in FILE: seconds of the trace's clock, one a line, ascending")
       ->type_name("FILE");
   flags->spec.AddTo(replay);
+  const std::string size = "PATH=SIZE";
+  AddKnobFlag(
+      replay, flags.get(), "--memory-max", "memory.max", size,
+      "memory.max of a cgroup from its creation on; any number of times.  Bytes, max, or a share of the "
+      "node's memory: 50%");
+  AddKnobFlag(replay, flags.get(), "--memory-high", "memory.high", size, "memory.high, so too");
+  AddKnobFlag(replay, flags.get(), "--memory-low", "memory.low", size, "memory.low, so too");
+  AddKnobFlag(replay, flags.get(), "--memory-min", "memory.min", size, "memory.min, so too");
+  AddKnobFlag(replay, flags.get(), "--swap-max", "memory.swap.max", size,
+              "memory.swap.max, so too; a share is of the node's swap");
+  AddKnobFlag(replay, flags.get(), "--swappiness", "memory.swappiness", "PATH=N",
+              "memory.swappiness, 0 to 200");
+  AddKnobFlag(replay, flags.get(), "--oom-group", "memory.oom.group", "PATH=N", "memory.oom.group, 0 or 1");
   replay->add_option("--root", flags->root, "Number of the cgroup hierarchy that counts [the first one seen]")
       ->type_name("N");
   replay->add_flag("--strict", flags->strict, "Stop at the first line that is not understood");
   replay->add_flag("-v,--verbose", flags->verbose,
                    "Name the first events that did not go as the trace shows");
-  SetCommand(replay, context,
-             [context, flags](NodeClient* client) { return ReplayCommand(context, client, *flags).Run(); });
+  SetCommand(replay, context, [context, flags](NodeClient* client) {
+    // Whoever sets a limit asks what the model does about it.
+    if (!flags->knobs.empty() && !flags->spec.reclaim_given()) flags->spec.reclaim = "modelled";
+    return ReplayCommand(context, client, *flags).Run();
+  });
 }
 
 }  // namespace memcgd::client

@@ -82,6 +82,7 @@ TraceTranslator::Options TranslatorOptions(const ReplayOptions& options) {
   result.root = options.root;
   result.page_size = options.page_size;
   result.cpus = options.cpus;
+  result.knobs = options.knobs;
   return result;
 }
 
