@@ -875,7 +875,7 @@ void Model::Apply(const core::WideEvent& event) {
     Attach(tid, group);
     threads_[tid].stack = group;
     process->mm->tables_predate = false;
-    if (process->mm->pgd == nullptr) process->mm->pgd = group;
+    if (process->mm->pgd == nullptr) process->mm->pgd = process->mm->group;
   } else if (auto* present = std::get_if<wide::BaselinePresent>(&event.body)) {
     Mm& mm = MmOf(tid);
     uint64_t first = page(present->address), end = first + present->pages;
