@@ -1,5 +1,5 @@
-// A machine with its accounts: charges and statistics, lists, page cache, kernel memory, reclaim, compiled for
-// one type of forms.
+// A machine with its accounts: charges and statistics, lists, page cache, kernel memory, reclaim, compiled
+// for one type of forms.
 //
 // Thread safety: each part's own.
 #ifndef MEMCGD_CORE_ACCOUNTS_H_

@@ -891,8 +891,8 @@ void Model::Apply(const core::WideEvent& event) {
       for (uint64_t at = in->first; at < in->end && in->file != nullptr; ++at) {
         uint64_t index = in->file_index + (at - in->first);
         auto cached = in->file->pages.find(index);
-        if (cached == in->file->pages.end()) continue;
         MakeTables(mm, at);
+        if (cached == in->file->pages.end()) continue;
         if (!Present(mm, at)) Map(mm, at, cached->second, index - cached->second->index, false);
       }
     }
