@@ -63,13 +63,14 @@ class Checker {
 
   void CountTables(Mm& mm) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     CountKernel(mm.pgd, Stat::kPagetables, KernelMemory<DefaultForms>::kPgdPages);
-    mm.page_table.ForEachTable({0, ~uint64_t{0}}, [&](TableLevel level, PageRange span, MemcgId memcg) {
+    auto count = [&](TableLevel level, PageRange span, MemcgId memcg) ABSL_NO_THREAD_SAFETY_ANALYSIS {
       CountKernel(memcg, Stat::kPagetables, 1);
       for (TableLevel above : {TableLevel::kPmd, TableLevel::kPud}) {
         if (level < above && !mm.page_table.Exists(span.first, above))
           Wrong(absl::StrCat("address space ", Raw(mm.id), ": no table above that of page ", span.first));
       }
-    });
+    };
+    mm.page_table.ForEachTable({0, ~uint64_t{0}}, count);
   }
 
   void CountStacks() ABSL_NO_THREAD_SAFETY_ANALYSIS {

@@ -20,10 +20,11 @@ bool KernelMemory<Forms>::MakeTables(CpuSlot& slot, Mm& mm, PageNumber page, Tab
     FreeTables(slot, mm, {kStackTopPage, kStackTopPage + 1});
   }
   // Tables from before the stream were charged to someone then; a new area's are new.
-  bool in_area = !mm.tables_predate || mm.vmas.Find(page) != nullptr;
   MemcgId memcg = mm.memcg.load(std::memory_order_relaxed);
+  MemcgId upper_payer = mm.tables_predate ? MemcgId::kRoot : memcg;
+  MemcgId pte_payer = mm.tables_predate && mm.vmas.Find(page) == nullptr ? MemcgId::kRoot : memcg;
   return mm.page_table.Make(page, down_to, [&](TableLevel level) {
-    MemcgId payer = mm.tables_predate && (level != TableLevel::kPte || !in_area) ? MemcgId::kRoot : memcg;
+    MemcgId payer = level == TableLevel::kPte ? pte_payer : upper_payer;
     return TryCharge(slot, payer, Stat::kPagetables, 1) ? payer : MemcgId::kNone;
   });
 }
@@ -47,9 +48,10 @@ bool KernelMemory<Forms>::CopyTables(CpuSlot& slot, Mm& parent, Mm& child) {
   if (!MakePgd(slot, child)) return false;
   bool made = true;
   auto copy = [&](PageRange range) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    parent.page_table.ForEachTable(range, [&](TableLevel level, PageRange span, MemcgId) {
+    auto make = [&](TableLevel level, PageRange span, MemcgId) ABSL_NO_THREAD_SAFETY_ANALYSIS {
       made = made && MakeTables(slot, child, std::max(span.first, range.first), level);
-    });
+    };
+    parent.page_table.ForEachTable(range, make);
   };
   for (const auto& [first, vma] : parent.vmas.areas()) {
     if (vma.has_anon_vma) copy(vma.range);

@@ -295,7 +295,9 @@ void Snapshot::WalkFiles(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS 
     a(file.cached_pages);
     a(file.area_pages);
     a(file.committed_pages);
-    WalkEntries(a, file.pages, [&file](PageIndex index) { return &file.pages.Ensure(index); });
+    WalkEntries(a, file.pages, [&file](PageIndex index) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      return &file.pages.Ensure(index);
+    });
     std::vector<std::pair<uint64_t, Shadow>> shadows(file.shadows.begin(), file.shadows.end());
     std::sort(shadows.begin(), shadows.end(), [](const auto& x, const auto& y) { return x.first < y.first; });
     WalkVector(a, shadows, [&a](std::pair<uint64_t, Shadow>& shadow) {
