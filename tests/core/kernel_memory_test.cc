@@ -111,7 +111,7 @@ TEST_F(KernelMemoryTest, AnExecMakesAPgdAndTheTablesOfItsStack) {
   EXPECT_EQ(Tables(), 3 + 2 + 3);
   d.Wide(10, wide::Exec{0});
   EXPECT_EQ(Tables(), 5);
-  uint64_t stack = (uint64_t{0x7ffd00000000} >> 12) + 100;
+  uint64_t stack = (uint64_t{0x7ffd10000000} >> 12) + 100;
   d.Write(10, stack);
   EXPECT_EQ(Tables(), 5);
   d.Write(10, stack - kTable);  // it grows
