@@ -55,7 +55,7 @@ struct ReplayOptions {
   uint32_t page_size = 4096;       // of the node, bytes
   bool strict = false;
   std::vector<StatTime> times;
-  std::vector<CgroupKnob> knobs;
+  std::vector<CgroupKnob> knobs = {};
   const std::atomic<bool>* cancelled = nullptr;
   // "FILE:LINE: what is wrong": the first of the lines that are not understood.
   std::function<void(const std::string&)> on_malformed;

@@ -37,7 +37,7 @@ class TraceTranslator {
     // The disk's readahead window (its read_ahead_kb in pages).  It tells where readahead left its mark;
     // where it is larger than the machine's, fewer marks are found, never wrong ones.
     uint32_t readahead_pages = 2048;
-    std::vector<CgroupKnob> knobs;  // set right after their cgroup's creation
+    std::vector<CgroupKnob> knobs = {};  // set right after their cgroup's creation
   };
   struct Counts {
     uint64_t events = 0;           // given to the builder
