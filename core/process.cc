@@ -216,6 +216,8 @@ void Processes<Forms>::Exit(CpuSlot& slot, Thread& thread, bool group_dead) {
       ends = --process.threads == 0;
       stack = std::exchange(thread.stack, MemcgId::kNone);
       for (auto& [payer, count] : process.stacks) count -= payer == stack ? 1 : 0;
+      std::erase_if(process.stacks,
+                    [](const auto& stacks) { return stacks.second == 0; });  // it may be freed
     }
   }
   m_.kernel.UnchargeStacks(slot, stack, 1);
