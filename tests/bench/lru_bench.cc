@@ -36,16 +36,24 @@ class PlainLru {
  public:
   explicit PlainLru(int64_t pages) : most_pages_(pages), lruvec_(nullptr) {}
 
-  // Requests are looked up a batch ahead, so that misses of the processor's caches overlap; what they do,
-  // they do in order.
   void Request(const std::vector<uint32_t>& objects) {
-    constexpr size_t kBatch = 32;
     core::Locked lock(lruvec_.lock);
+    constexpr int64_t kCachedPages = 1 << 15;  // descriptors that a core's own caches hold
+    if (most_pages_ > kCachedPages) return RequestAhead(objects);
+    for (uint32_t object : objects) Request(object);
+  }
+  uint64_t misses() const { return misses_; }
+
+ private:
+  static constexpr core::LruList kList = core::LruList::kInactiveFile;
+
+  // Looks up a batch ahead, so that misses of the processor's caches overlap; what requests do, they do in
+  // order.
+  void RequestAhead(const std::vector<uint32_t>& objects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lruvec_.lock) {
+    constexpr size_t kBatch = 32;
     for (size_t begin = 0; begin < objects.size(); begin += kBatch) {
       const size_t end = std::min(objects.size(), begin + kBatch);
-      for (size_t i = std::min(objects.size(), end); i < std::min(objects.size(), end + kBatch); ++i) {
-        index_.Prefetch(objects[i]);
-      }
+      for (size_t i = end; i < std::min(objects.size(), end + kBatch); ++i) index_.Prefetch(objects[i]);
       for (size_t i = begin; i < end; ++i) arena_.Prefetch(core::FolioId{index_.Ensure(objects[i])});
       for (size_t i = begin; i < end; ++i) {
         const core::Folio& folio = arena_.Get(core::FolioId{index_.Ensure(objects[i])});
@@ -55,11 +63,6 @@ class PlainLru {
       for (size_t i = begin; i < end; ++i) Request(objects[i]);
     }
   }
-  uint64_t misses() const { return misses_; }
-
- private:
-  static constexpr core::LruList kList = core::LruList::kInactiveFile;
-
   void Request(uint32_t object) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lruvec_.lock) {
     core::Lruvec::List& list = lruvec_.lists[static_cast<size_t>(kList)];
     uint32_t& entry = index_.Ensure(object);
