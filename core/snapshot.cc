@@ -46,7 +46,9 @@ void WalkVector(Archive& a, std::vector<T>& vector, Fn walk) {
 
 template <typename Archive, uint64_t kFanout, uint64_t kRecent>
 void WalkSparse(Archive& a, SparseArray<kFanout, kRecent>& array) {
-  if constexpr (Archive::kReads) {
+  if constexpr (Archive::kForks) {
+    a.Share(array);
+  } else if constexpr (Archive::kReads) {
     uint64_t entries = a.Size(0);
     PageNumber page = 0;
     for (uint64_t i = 0; i < entries && a.ok(); ++i) {
@@ -215,6 +217,7 @@ void Snapshot::WalkCpus(Archive& a, Machine& m) {
 
 template <typename Archive>
 void Snapshot::WalkFolios(Archive& a, Machine& m) {
+  if constexpr (Archive::kForks) return a.Share(m.arena);
   uint32_t end = m.arena.end();
   a(end);
   if constexpr (Archive::kReads) {
@@ -259,6 +262,10 @@ void Snapshot::WalkFiles(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS 
     a(file.area_pages);
     a(file.committed_pages);
     WalkSparse(a, file.pages);
+    if constexpr (Archive::kForks) {
+      a.Share(file.shadows);
+      continue;
+    }
     std::vector<std::pair<uint64_t, Shadow>> shadows(file.shadows.begin(), file.shadows.end());
     std::sort(shadows.begin(), shadows.end(), [](const auto& x, const auto& y) { return x.first < y.first; });
     WalkVector(a, shadows, [&a](std::pair<uint64_t, Shadow>& shadow) {
@@ -451,6 +458,20 @@ absl::StatusOr<std::unique_ptr<Node>> Snapshot::Load(std::string_view bytes) {
   return node;
 }
 
+std::unique_ptr<Node> Snapshot::Fork(Node& node, Reclaim reclaim) {
+  FlushForSave(*node.machine_);
+  Lender lender;
+  Walk(lender, node);
+  NodeConfig config = node.machine_->config;
+  config.reclaim = reclaim;
+  std::unique_ptr<Node> fork(new Node(config));
+  const std::string bytes = lender.Take();
+  Borrower borrower(lender, bytes);
+  Walk(borrower, *fork);
+  MEMCG_CHECK(borrower.ok() && borrower.at_end());
+  return fork;
+}
+
 // Eight bytes at a time: multiply and fold, as in wyhash's mixing step.
 uint64_t HashBytes(std::string_view bytes) {
   uint64_t hash = 0x9e3779b97f4a7c15 ^ bytes.size();
@@ -478,6 +499,12 @@ std::string Node::Save() {
 }
 
 absl::StatusOr<std::unique_ptr<Node>> Node::Load(std::string_view bytes) { return Snapshot::Load(bytes); }
+
+std::unique_ptr<Node> Node::Fork(std::optional<core::Reclaim> reclaim) {
+  Locked cut(cut_->lock);
+  FreeDyingAtCut();
+  return Snapshot::Fork(*this, reclaim.value_or(machine_->config.reclaim));
+}
 
 uint64_t Node::StateHash() { return HashBytes(Save()); }
 
