@@ -48,6 +48,7 @@ CgroupOutcome OutcomeOf(const CgroupReading& reading) {
   outcome.pgscan = LineOf(reading.stat, "pgscan");
   outcome.pgsteal = LineOf(reading.stat, "pgsteal");
   outcome.high_events = LineOf(reading.events, "high");
+  outcome.high_delay_us = reading.high_delay_us;
   outcome.max_events = LineOf(reading.events, "max");
   outcome.oom_kills = LineOf(reading.events, "oom_kill");
   return outcome;
@@ -81,6 +82,10 @@ absl::Status Sweep::Add(const Batch& batch, std::shared_ptr<const void> owner) {
     last_ns_ = std::max(last_ns_, time_ns);
   };
   for (const WideEvent& wide : batch.wide) {
+    const bool happened = !std::holds_alternative<wide::DefinePath>(wide.body) &&
+                          !std::holds_alternative<wide::DefineFile>(wide.body) &&
+                          !std::holds_alternative<wide::DefineName>(wide.body);
+    if (happened) saw(wide.time_ns);
     if (const auto* path = std::get_if<wide::DefinePath>(&wide.body)) names_.DefinePath(path->path);
     if (std::holds_alternative<wide::DefineFile>(wide.body)) names_.DefineFile(FileId::kNone);
     if (const auto* name = std::get_if<wide::DefineName>(&wide.body)) names_.DefineName(name->name);
@@ -89,7 +94,6 @@ absl::Status Sweep::Add(const Batch& batch, std::shared_ptr<const void> owner) {
         paths_.emplace(path);
       }
     }
-    saw(wide.time_ns);
   }
   if (!batch.events.empty()) {
     saw(batch.base_time_ns + int64_t{1000} * batch.events.front().time_us());
@@ -232,9 +236,9 @@ void Sweep::Cut(const HeldBatch& held) {
 class Sweep::PointRun {
  public:
   PointRun(const Sweep& sweep, size_t index) : sweep_(sweep), point_(sweep.points_[index]) {
-    NodeConfig config = sweep.config_;
-    if (point_.mechanisms.has_value()) {
-      config.mechanisms = *point_.mechanisms;
+    if (sweep.is_new_) {
+      NodeConfig config = sweep.config_;
+      config.mechanisms = point_.mechanisms.value_or(config.mechanisms);
       config.reclaim = point_.reclaim.value_or(config.reclaim);
       node_ = *Node::Create(config);
     } else {

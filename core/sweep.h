@@ -1,9 +1,9 @@
 // What if: one sequence of events, applied from one beginning under several sets of changes.
 //
-// Events are kept once and shared; each point runs on a fork of the base (or on a new node of its own, where
-// its mechanisms differ).  A change of a cgroup's knob is written when the cgroup appears, and what the
-// events write to the same knob is passed over; so is the events' overcommit policy where the point has one
-// of its own.  For that the batches are cut at these events: how events are cut into batches changes nothing.
+// Events are kept once and shared; each point runs on a fork of the base or, where that has applied nothing,
+// on a new node like it.  A change of a cgroup's knob is written when the cgroup appears, and what the events
+// write to the same knob is passed over; so is the events' overcommit policy where the point has one of its
+// own.  For that the batches are cut at these events: how events are cut into batches changes nothing.
 //
 // Thread safety: Add() and Prepare() by one thread at a time; then Run() by any.
 //
