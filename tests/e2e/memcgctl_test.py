@@ -635,6 +635,112 @@ ask memcgctl completion ''
         self.assertIn('--format', out)
 
 
+class WhatIf(WithServer):
+    def whatif(self, *arguments, **more):
+        return self.run_ctl('whatif', *arguments, server=self.server.address, **more)
+
+    def advise(self, *arguments, **more):
+        return self.run_ctl('advise', *arguments, server=self.server.address, **more)
+
+    def trace(self, pages=2000):
+        return self.directory.file('t', trace(pages))
+
+    def test_a_row_for_each_combination_and_one_without(self):
+        code, out, err = self.whatif(self.trace(), '--cgroup', '/job', '--memory-max', '2M,4M,max', '--swappiness',
+                                     '0,60', '--show', '/', '-o', 'json')
+        self.assertEqual(code, 0, err)
+        answer = json.loads(out)
+        self.assertEqual([point['knobs'] for point in answer['points']],
+                         [{}] + [{'memory.max': size, 'memory.swappiness': swappiness}
+                                 for size in ('2M', '4M', 'max') for swappiness in ('0', '60')])
+        self.assertEqual(sorted(answer['points'][0]['cgroups']), ['/', '/job'])
+        self.assertGreaterEqual(answer['points'][0]['cgroups']['/job']['peak'], 2000 * PAGE)
+        self.assertIn('touches of pages', answer['bound'])
+        self.assertEqual(answer['miss_ratio']['/job']['references'], 0)
+        self.assertEqual(self.nodes(self.server), [], 'nothing is left')
+
+    def test_the_same_question_has_the_same_answer(self):
+        arguments = (self.trace(), '--cgroup', '/job', '--memory-max', '1M,2M,3M,4M,5M,6M')
+        answers = {self.whatif(*arguments, '-j', str(jobs))[1] for jobs in (1, 2, 16)}
+        self.assertEqual(len(answers), 1)
+
+    def test_a_table_and_what_bounds_it(self):
+        code, out, err = self.whatif(self.trace(100), '--cgroup', '/job', '--memory-max', '1M')
+        self.assertEqual(code, 0, err)
+        self.assertRegex(out, r'\Amemory\.max +cgroup +peak .*\n- +/job .*\n1M +/job .*\n\Z')
+        self.assertIn('note: touches of pages', err)
+
+    def test_plots(self):
+        for name, begin in (('plot.svg', '<svg '), ('plot.html', '<!DOCTYPE html>')):
+            file = os.path.join(self.directory.path, name)
+            code, _, err = self.whatif(self.trace(), '--cgroup', '/job', '--memory-max', '2M,4M,8M', '--plot', file)
+            self.assertEqual(code, 0, err)
+            with open(file) as lines:
+                text = lines.read()
+            self.assertTrue(text.startswith(begin))
+            self.assertIn('memcgctl whatif /job', text)
+        code, _, err = self.whatif(self.trace(), '--cgroup', '/job', '--plot', 'plot.png')
+        self.assertEqual(code, 2)
+        self.assert_one_line(err)
+        code, out, err = self.whatif(self.trace(), '--cgroup', '/job', '--plot', '/nowhere/plot.svg')
+        self.assertEqual((code, out), (1, ''), err)
+
+    def test_an_unknown_cgroup_and_a_bad_value_are_named(self):
+        code, out, err = self.whatif(self.trace(10), '--cgroup', '/jpb', '--memory-max', '1M')
+        self.assertEqual((code, out), (1, ''))
+        self.assert_one_line(err)
+        self.assertIn('no cgroup "/jpb" at the beginning or in the events; the nearest is "/job"', err)
+        code, out, err = self.whatif(self.trace(10), '--cgroup', '/job', '--memory-max', '1M,-1')
+        self.assertEqual((code, out), (1, ''))
+        self.assertIn('memory.max takes "max" or bytes', err)
+        code, _, err = self.whatif(self.trace(10), '--cgroup', '/', '--memory-max', '1M')
+        self.assertEqual(code, 1)
+        self.assertIn('the root cgroup has no memory.max', err)
+        sizes = ','.join(str(size) + 'K' for size in range(4, 404, 4))
+        code, _, err = self.whatif(self.trace(10), '--cgroup', '/job', '--memory-max', sizes, '--memory-high', sizes)
+        self.assertEqual(code, 2)
+        self.assertIn('combinations', err)
+
+    def test_a_live_node_is_forked_and_stays(self):
+        code, _, err = self.replay(self.trace(100), '--node', 'n')
+        self.assertEqual(code, 0, err)
+        before = self.run_ctl('node', 'get', 'n', '-o', 'json', server=self.server.address)[1]
+        code, out, err = self.whatif(self.directory.file('u', trace(50)), '--cgroup', '/job', '--memory-max', 'max',
+                                     '--node', 'n', '-o', 'json')
+        self.assertEqual(code, 0, err)
+        self.assertGreaterEqual(json.loads(out)['points'][1]['cgroups']['/job']['peak'], 100 * PAGE)
+        self.assertEqual(self.run_ctl('node', 'get', 'n', '-o', 'json', server=self.server.address)[1], before)
+
+    def test_ctrl_c_stops_a_sweep_and_the_server_goes_on(self):
+        sizes = ','.join(f'{size}K' for size in range(4, 4 * 3000, 4))
+        command = self.start('whatif', self.trace(20000), '--cgroup', '/job', '--memory-max', sizes,
+                             server=self.server.address)
+        time.sleep(1.5)
+        command.process.send_signal(signal.SIGINT)
+        code, out, err = command.finish()
+        self.assertEqual((code, out), (130, ''), err)
+        self.assertIn('memcgctl: interrupted\n', err)
+        code, _, err = self.whatif(self.trace(10), '--cgroup', '/job', '--memory-max', '1M')
+        self.assertEqual(code, 0, err)
+
+    def test_advise_answers_in_three_forms(self):
+        code, out, err = self.advise(self.trace(2000), '-o', 'json')
+        self.assertEqual(code, 0, err)
+        answer = json.loads(out)
+        self.assertEqual(list(answer['cgroups']), ['/job'])
+        self.assertLessEqual(answer['cgroups']['/job']['memory_max'], 10 << 20)
+        code, out, err = self.advise(self.trace(2000), '--format', 'yaml', '--cgroup', '/job')
+        self.assertEqual(code, 0, err)
+        self.assertRegex(out, r'"/job":\n  resources:\n    requests:\n      memory: \d+Mi\n    limits:\n'
+                              r'      memory: \d+Mi\n')
+        code, out, err = self.advise(self.trace(2000))
+        self.assertEqual(code, 0, err)
+        self.assertRegex(out, r'/job +\d+ MiB ')
+        code, _, err = self.advise(self.trace(10), '--cgroup', '/jbo')
+        self.assertEqual(code, 1)
+        self.assertIn('the nearest is "/job"', err)
+
+
 if __name__ == '__main__':
     processes.BINARIES = os.path.abspath(sys.argv.pop(1))
     unittest.main(verbosity=2)
