@@ -13,7 +13,7 @@ constexpr uint64_t kExact = uint64_t{1} << kBits;
 
 size_t BucketOf(uint64_t distance) {
   if (distance < kExact) return distance;
-  const int shift = std::bit_width(distance) - kBits - 1;
+  const int shift = static_cast<int>(std::bit_width(distance)) - kBits - 1;
   return (static_cast<uint64_t>(shift) << kBits) + (distance >> shift);
 }
 // The smallest cache that has what is in the bucket: one page more than its longest distance.

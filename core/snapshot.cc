@@ -458,6 +458,33 @@ absl::StatusOr<std::unique_ptr<Node>> Snapshot::Load(std::string_view bytes) {
   return node;
 }
 
+namespace {
+
+// What modelled reclaim goes by, and a machine whose events told of reclaim has not kept.
+void BeginToModelReclaim(Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  m.tree.root().memory.set_max_pages(m.watermarks.min_usage);
+  m.tree.root().swap.set_max_pages(static_cast<int64_t>(m.config.swap_bytes >> m.page_shift));
+  for (const std::unique_ptr<Memcg>& memcg : m.tree.all()) {
+    if (memcg == nullptr) continue;
+    for (size_t list = 0; list < kLruLists; ++list) {
+      if (static_cast<LruList>(list) == LruList::kActiveFile) continue;  // those are always kept
+      for (Memcg* level = memcg.get(); level != nullptr; level = level->parent)
+        level->lru_pages[list].fetch_add(memcg->lruvec.lists[list].pages, std::memory_order_relaxed);
+    }
+  }
+  for (uint32_t id = 2; id < m.arena.end(); ++id) {
+    Folio& folio = m.arena.Get(FolioId{id});
+    const bool held = (folio.state.load(std::memory_order_relaxed) & Folio::kHolds) != 0;
+    if (!held || folio.dead() || folio.Has(kFolioTail | kFolioSwapBacked) || !folio.Has(kFolioDirty))
+      continue;
+    folio.Get();
+    m.writeback.dirty.push_back({FolioId{id}, m.time_ns.load(std::memory_order_relaxed)});
+    m.writeback.dirty_pages += folio.pages();
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<Node> Snapshot::Fork(Node& node, Reclaim reclaim) {
   FlushForSave(*node.machine_);
   Lender lender;
@@ -469,6 +496,8 @@ std::unique_ptr<Node> Snapshot::Fork(Node& node, Reclaim reclaim) {
   Borrower borrower(lender, bytes);
   Walk(borrower, *fork);
   MEMCG_CHECK(borrower.ok() && borrower.at_end());
+  if (reclaim == Reclaim::kModelled && node.machine_->config.reclaim != Reclaim::kModelled)
+    BeginToModelReclaim(*fork->machine_);
   return fork;
 }
 

@@ -149,6 +149,11 @@ absl::Status Sweep::CheckPoint(size_t index) const {
     return absl::FailedPreconditionError(
         "a live node's fork keeps the mechanisms that it has: start from a new node to change them");
   }
+  if (!is_new_ && config_.reclaim == Reclaim::kModelled &&
+      point.reclaim.value_or(Reclaim::kModelled) != Reclaim::kModelled) {
+    return absl::FailedPreconditionError(
+        "the live node models its reclaim, and a fork of it cannot but go on");
+  }
   return absl::OkStatus();
 }
 

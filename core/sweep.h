@@ -41,10 +41,10 @@ struct KnobChange {
 };
 
 struct SweepPoint {
-  std::vector<KnobChange> knobs;
-  std::optional<wide::SetOvercommit> overcommit;
-  std::optional<Mechanisms> mechanisms;
-  std::optional<Reclaim> reclaim;
+  std::vector<KnobChange> knobs = {};
+  std::optional<wide::SetOvercommit> overcommit = std::nullopt;
+  std::optional<Mechanisms> mechanisms = std::nullopt;
+  std::optional<Reclaim> reclaim = std::nullopt;
 };
 
 // What came of a cgroup, it and those below it.  Counts are of the sweep's events; where the cgroup was

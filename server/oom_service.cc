@@ -102,22 +102,24 @@ class OomWatch final : public grpc::ServerWriteReactor<v1::WatchOomRecordsRespon
   void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     reading_ = true;
     look_again_ = false;
-    service_.workers_->Schedule([self = shared_from_this()] {
-      std::vector<v1::OomRecord> records;
-      const absl::Status status = self->Read(&records);
-      Locked lock(self->mutex_);
-      self->reading_ = false;
-      if (!status.ok() && !self->end_.has_value()) self->end_ = status;
-      if (!records.empty()) {
-        self->after_ = records.back().sequence();
-        self->look_again_ = true;
-      }
-      if (!self->end_.has_value()) self->unsent_.insert(self->unsent_.end(), records.begin(), records.end());
-      self->WriteLocked();
-    });
+    service_.workers_->Schedule([self = shared_from_this()] { self->Look(); });
   }
 
   // On a worker, one at a time.
+  void Look() {
+    std::vector<v1::OomRecord> records;
+    const absl::Status status = Read(&records);
+    Locked lock(mutex_);
+    reading_ = false;
+    if (!status.ok() && !end_.has_value()) end_ = status;
+    if (!records.empty()) {
+      after_ = records.back().sequence();
+      look_again_ = true;
+    }
+    if (!end_.has_value()) unsent_.insert(unsent_.end(), records.begin(), records.end());
+    WriteLocked();
+  }
+
   absl::Status Read(std::vector<v1::OomRecord>* records) {
     absl::Status status = CheckNodeMetadata(metadata_, name_);
     if (!status.ok()) return status;

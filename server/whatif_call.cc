@@ -103,13 +103,14 @@ void WhatIfCall::Work(WorkerPool* workers, std::function<absl::Status()> task) {
     Locked lock(mutex_);
     ++working_;
   }
-  workers->Schedule([self = shared_from_this(), task = std::move(task)] {
-    const absl::Status status = task();
-    Locked lock(self->mutex_);
-    --self->working_;
-    if (!status.ok()) self->EndLocked(status);
-    self->PumpLocked();
-  });
+  workers->Schedule([self = shared_from_this(), task = std::move(task)] { self->Worked(task()); });
+}
+
+void WhatIfCall::Worked(const absl::Status& status) {
+  Locked lock(mutex_);
+  --working_;
+  if (!status.ok()) EndLocked(status);
+  PumpLocked();
 }
 
 absl::Status WhatIfCall::Begin(const v1::SweepStart& start) {

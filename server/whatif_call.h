@@ -70,6 +70,7 @@ class WhatIfCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   absl::Status Handle(std::unique_ptr<v1::SweepRequest> request) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status HoldBatch(std::unique_ptr<v1::SweepRequest> request);
   void Work(WorkerPool* workers, std::function<absl::Status()> task) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Worked(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Begin(const v1::SweepStart& start);
   absl::Status BeginPoints(const v1::SweepPoints& points) ABSL_LOCKS_EXCLUDED(mutex_);
   // Runs one point, and puts the next behind other calls' work.

@@ -72,7 +72,8 @@ TEST_F(OomTest, AKillIsInTheAckAndExplained) {
   ASSERT_EQ(record.levels_size(), 2);
   EXPECT_EQ(record.levels(0).path(), "/job");
   EXPECT_EQ(record.levels(0).max_bytes(), 64u << 10);
-  EXPECT_FALSE(record.levels(1).has_max_bytes());
+  EXPECT_EQ(record.levels(1).path(), "/");  // its limit is the node's memory
+  EXPECT_TRUE(record.levels(1).has_max_bytes());
   ASSERT_GE(record.victims_size(), 1);
   EXPECT_EQ(record.victims(0).tgid(), 10u);
   EXPECT_TRUE(record.victims(0).killed());
