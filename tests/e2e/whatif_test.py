@@ -39,7 +39,7 @@ class WhatIf(EndToEnd):
                                  for size in ('2M', '4M', 'max') for swappiness in ('0', '60')])
         self.assertEqual(sorted(answer['points'][0]['cgroups']), ['/', '/job'])
         self.assertGreaterEqual(answer['points'][0]['cgroups']['/job']['peak'], 2000 * PAGE)
-        self.assertIn('touches of pages', answer['bound'])
+        self.assertIn('touches of mapped pages', answer['bound'])
         self.assertEqual(answer['miss_ratio']['/job']['references'], 0)
         self.assertEqual(self.nodes(self.server), [], 'nothing is left')
 
@@ -52,7 +52,7 @@ class WhatIf(EndToEnd):
         code, out, err = self.whatif(self.trace(100), '--cgroup', '/job', '--memory-max', '1M')
         self.assertEqual(code, 0, err)
         self.assertRegex(out, r'\Amemory\.max +cgroup +peak .*\n- +/job .*\n1M +/job .*\n\Z')
-        self.assertIn('note: touches of pages', err)
+        self.assertIn('note: touches of mapped pages', err)
 
     def test_plots(self):
         for name, begin in (('plot.svg', '<svg '), ('plot.html', '<!DOCTYPE html>')):
