@@ -93,7 +93,7 @@ absl::Status WhatIfCall::HoldBatch(std::unique_ptr<v1::SweepRequest> request) {
   }
   ++next_sequence_;
   bytes_ += request->SpaceUsedLong();
-  if (bytes_ > kMaxSweepBytes) return TooMuch("bytes of events; split the trace", kMaxSweepBytes);
+  if (bytes_ > kMaxSweepBytes) return TooMuch("bytes of events (split the trace)", kMaxSweepBytes);
   return sweep_->Add(std::shared_ptr<const v1::SweepRequest>(std::move(request)));
 }
 
