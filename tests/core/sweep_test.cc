@@ -120,10 +120,10 @@ TEST_F(SweepTest, AKnobIsWrittenAtTheCreationOfItsCgroup) {
     return SweepPoint{.knobs = {{path, "memory.max", value}}, .reclaim = Reclaim::kNone};
   };
   // 64 pages; /top is made together with /top/job.
-  ASSERT_TRUE(sweep_
-                  ->Prepare({limit("/top/job", "256K"), limit("/top", "256K"), limit("/top", "max")},
-                            {"/top"}, false)
-                  .ok());
+  ASSERT_TRUE(
+      sweep_
+          ->Prepare({limit("/top/job", "256K"), limit("/top", "256K"), limit("/top", "max")}, {"/top"}, false)
+          .ok());
   for (size_t point : {0, 1}) {
     const PointOutcome outcome = Run(point);
     EXPECT_EQ(outcome.cgroups[0].peak_bytes, 64u * 4096) << point;
