@@ -90,8 +90,11 @@ void BuildApp(CLI::App* app, Context* context) {
   app->set_version_flag("--version", absl::StrCat("memcgctl ", std::string(kVersion)), "Print the version");
   AddGlobalOptions(app, context);
   AddReplayCommand(app, context);
+  AddWhatIfCommand(app, context);
+  AddAdviseCommand(app, context);
   AddNodeCommands(app, context);
   AddCgroupCommands(app, context);
+  AddOomCommands(app, context);
   AddVersionCommand(app, context);
   AddCompletionCommand(app, context);
   SetRules(app);

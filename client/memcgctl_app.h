@@ -41,8 +41,11 @@ void BuildApp(CLI::App* app, Context* context);
 
 // Each adds its subcommands.
 void AddReplayCommand(CLI::App* app, Context* context);
+void AddWhatIfCommand(CLI::App* app, Context* context);
+void AddAdviseCommand(CLI::App* app, Context* context);
 void AddNodeCommands(CLI::App* app, Context* context);
 void AddCgroupCommands(CLI::App* app, Context* context);
+void AddOomCommands(CLI::App* app, Context* context);
 
 // A number of bytes (amount.h).  Reads the option's text into *bytes.
 CLI::Option* AddBytesOption(CLI::App* app, const std::string& name, uint64_t* bytes, const std::string& help);

@@ -76,7 +76,11 @@ struct ReplayCounts {
 
 class Replay {
  public:
+  using Sink = std::function<absl::Status(memcgd::v1::Batch)>;
+
   Replay(Server server, ReplayOptions options);
+  // The batches go to `sink`, without sequence numbers, instead of to a stream; nobody answers marks.
+  Replay(Sink sink, ReplayOptions options);
 
   // As EventStream's errors, or what is wrong with a file (input_is_bad()).
   absl::Status Run();
@@ -99,7 +103,8 @@ class Replay {
   const ReplayOptions options_;
   BatchBuilder builder_;
   TraceTranslator translator_;
-  EventStream stream_;
+  std::unique_ptr<EventStream> stream_;  // none where batches go to a sink
+  const Sink sink_;
   std::unique_ptr<TraceReader> reader_;  // of the file that is being read
   TraceReader::Counts read_before_;      // of the files before it
   size_t files_done_ = 0;

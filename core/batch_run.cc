@@ -262,6 +262,9 @@ Outcome BatchRun<Forms>::Apply(const Event& event) {
 template <class Forms>
 Outcome BatchRun<Forms>::FileFault(Thread& thread, FileId id, PageIndex index) {
   FaultHints& hints = thread.hints;
+  const bool again = (hints.fault_major || hints.fault_unseen) && hints.fault_file == id &&
+                     hints.fault_index == index;  // the retry: no other read
+  if (m_.file_reads_watched && !again) TellFileRead(thread, id, index, index);
   hints.fault_file = id;
   hints.fault_index = index;
   hints.fault_major = hints.fault_unseen = false;
@@ -346,6 +349,7 @@ Outcome BatchRun<Forms>::FileRead(uint32_t tid, FileId id, PageIndex first, Page
     }
     position = &*known;
   }
+  if (m_.file_reads_watched && thread != nullptr) TellFileRead(*thread, id, first, last);
   File& file = m_.files.Get(id);
   if (models_ && thread != nullptr) {
     Outcome outcome =
@@ -355,6 +359,14 @@ Outcome BatchRun<Forms>::FileRead(uint32_t tid, FileId id, PageIndex first, Page
   Locked lock(file.mutex);
   m_.cache.Read(*slot_, file, first, last, *position);
   return Outcome::kOk;
+}
+
+template <class Forms>
+void BatchRun<Forms>::TellFileRead(const Thread& thread, FileId id, PageIndex first, PageIndex last) {
+  const MemcgId reader = m_.processes.MmOf(thread).memcg.load(std::memory_order_relaxed);
+  for (const Memcg* level = &m_.tree.Get(reader); level != nullptr; level = level->parent) {
+    if (level->file_reads != nullptr) level->file_reads->Read(id, first, last);
+  }
 }
 
 // A read or write of pages that the model has reclaimed though the trace's kernel had not: misses.

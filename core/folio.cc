@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstring>
 
 namespace memcgd::core {
 namespace {
@@ -21,6 +22,23 @@ FolioArena::~FolioArena() {
     Chunk* chunk = slot.load(std::memory_order_relaxed);
     if (chunk != nullptr) munmap(chunk, sizeof(Chunk));
   }
+}
+
+FolioArena& FolioArena::operator=(const FolioArena& other) ABSL_NO_THREAD_SAFETY_ANALYSIS {  // at a cut
+  const uint32_t end = other.end();
+  Restore(end);
+  free_ = other.free_;
+  for (uint32_t first = 0; first < end; first += kChunk) {
+    const Chunk& from = *other.ChunkOf(FolioId{first});
+    Chunk& to = *ChunkOf(FolioId{first});
+    const uint32_t count = std::min(kChunk, end - first);
+    std::memcpy(static_cast<void*>(to.folios), from.folios, count * sizeof(Folio));
+    for (uint32_t i = 0; i < count; ++i) {  // the files' part has memory only where file pages are
+      const Folio& folio = to.folios[i];
+      if (folio.memcg() != MemcgId::kNone && !folio.anon()) to.files[i] = from.files[i];
+    }
+  }
+  return *this;
 }
 
 FolioId FolioArena::Allocate(FolioCache& cache, MemcgId memcg, uint32_t order) {

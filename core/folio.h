@@ -144,7 +144,8 @@ class FolioArena {
   FolioArena();
   ~FolioArena();
   FolioArena(const FolioArena&) = delete;
-  FolioArena& operator=(const FolioArena&) = delete;
+  // At a cut of both; this one is new.
+  FolioArena& operator=(const FolioArena& other);
 
   Folio& Get(FolioId id) const { return ChunkOf(id)->folios[Raw(id) % kChunk]; }
   void Prefetch(FolioId id) const { __builtin_prefetch(&Get(id), 1); }

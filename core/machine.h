@@ -65,6 +65,7 @@ struct Machine {
   std::vector<std::unique_ptr<CpuSlot>> cpus;
   IndexedTable<Mm> mms;  // growth and users under the process table's mutex
   ProcessTable table;
+  bool file_reads_watched = false;     // by a cgroup's file_reads; changes at a cut
   std::atomic<int64_t> time_ns{0};     // the largest event time seen
   std::atomic<uint64_t> oom_calls{0};  // so far
   std::deque<OomRecord> oom_records;   // the last of them; changed at a cut

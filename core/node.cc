@@ -331,6 +331,15 @@ absl::StatusOr<CgroupReading> Node::ReadCgroup(std::string_view path, bool local
   return read();
 }
 
+absl::Status Node::WatchFileReads(std::string_view path, MissRatio* reads) {
+  Locked cut(cut_->lock);
+  Memcg* memcg = machine_->tree.Find(path);
+  if (memcg == nullptr) return NoCgroup(path);
+  memcg->file_reads = reads;
+  machine_->file_reads_watched |= reads != nullptr;
+  return absl::OkStatus();
+}
+
 NodeInfo Node::Info() {
   Locked cut(cut_->lock);
   FreeDyingAtCut();

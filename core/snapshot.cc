@@ -47,7 +47,9 @@ void WalkVector(Archive& a, std::vector<T>& vector, Fn walk) {
 // Entries by page; a reader puts each where `place`(page) says, or fails where that is null.
 template <typename Archive, typename Array, typename Place>
 void WalkEntries(Archive& a, Array& array, Place place) {
-  if constexpr (Archive::kReads) {
+  if constexpr (Archive::kForks) {
+    a.Share(array);
+  } else if constexpr (Archive::kReads) {
     uint64_t entries = a.Size(0);
     PageNumber page = 0;
     for (uint64_t i = 0; i < entries && a.ok(); ++i) {
@@ -82,6 +84,7 @@ struct SavedTable {
 // The tables, from the top level down, then the entries.
 template <typename Archive>
 void WalkPageTable(Archive& a, PageTable& table) {
+  if constexpr (Archive::kForks) return a.Share(table);
   std::vector<SavedTable> tables;
   if constexpr (!Archive::kReads) {
     table.ForEachTable({0, ~uint64_t{0}}, [&tables](TableLevel level, PageRange span, MemcgId memcg) {
@@ -252,6 +255,7 @@ void Snapshot::WalkCpus(Archive& a, Machine& m) {
 
 template <typename Archive>
 void Snapshot::WalkFolios(Archive& a, Machine& m) {
+  if constexpr (Archive::kForks) return a.Share(m.arena);
   uint32_t end = m.arena.end();
   a(end);
   if constexpr (Archive::kReads) {
@@ -298,6 +302,10 @@ void Snapshot::WalkFiles(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS 
     WalkEntries(a, file.pages, [&file](PageIndex index) ABSL_NO_THREAD_SAFETY_ANALYSIS {
       return &file.pages.Ensure(index);
     });
+    if constexpr (Archive::kForks) {
+      a.Share(file.shadows);
+      continue;
+    }
     std::vector<std::pair<uint64_t, Shadow>> shadows(file.shadows.begin(), file.shadows.end());
     std::sort(shadows.begin(), shadows.end(), [](const auto& x, const auto& y) { return x.first < y.first; });
     WalkVector(a, shadows, [&a](std::pair<uint64_t, Shadow>& shadow) {
@@ -498,6 +506,49 @@ absl::StatusOr<std::unique_ptr<Node>> Snapshot::Load(std::string_view bytes) {
   return node;
 }
 
+namespace {
+
+// What modelled reclaim goes by, and a machine whose events told of reclaim has not kept.
+void BeginToModelReclaim(Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  m.tree.root().memory.set_max_pages(m.watermarks.min_usage);
+  m.tree.root().swap.set_max_pages(static_cast<int64_t>(m.config.swap_bytes >> m.page_shift));
+  for (const std::unique_ptr<Memcg>& memcg : m.tree.all()) {
+    if (memcg == nullptr) continue;
+    for (size_t list = 0; list < kLruLists; ++list) {
+      if (static_cast<LruList>(list) == LruList::kActiveFile) continue;  // those are always kept
+      for (Memcg* level = memcg.get(); level != nullptr; level = level->parent)
+        level->lru_pages[list].fetch_add(memcg->lruvec.lists[list].pages, std::memory_order_relaxed);
+    }
+  }
+  for (uint32_t id = 2; id < m.arena.end(); ++id) {
+    Folio& folio = m.arena.Get(FolioId{id});
+    const bool held = (folio.state.load(std::memory_order_relaxed) & Folio::kHolds) != 0;
+    if (!held || folio.dead() || folio.Has(kFolioTail | kFolioSwapBacked) || !folio.Has(kFolioDirty))
+      continue;
+    folio.Get();
+    m.writeback.dirty.push_back({FolioId{id}, m.time_ns.load(std::memory_order_relaxed)});
+    m.writeback.dirty_pages += folio.pages();
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Node> Snapshot::Fork(Node& node, Reclaim reclaim) {
+  FlushForSave(*node.machine_);
+  Lender lender;
+  Walk(lender, node);
+  NodeConfig config = node.machine_->config;
+  config.reclaim = reclaim;
+  std::unique_ptr<Node> fork(new Node(config));
+  const std::string bytes = lender.Take();
+  Borrower borrower(lender, bytes);
+  Walk(borrower, *fork);
+  MEMCG_CHECK(borrower.ok() && borrower.at_end());
+  if (reclaim == Reclaim::kModelled && node.machine_->config.reclaim != Reclaim::kModelled)
+    BeginToModelReclaim(*fork->machine_);
+  return fork;
+}
+
 // Eight bytes at a time: multiply and fold, as in wyhash's mixing step.
 uint64_t HashBytes(std::string_view bytes) {
   uint64_t hash = 0x9e3779b97f4a7c15 ^ bytes.size();
@@ -525,6 +576,12 @@ std::string Node::Save() {
 }
 
 absl::StatusOr<std::unique_ptr<Node>> Node::Load(std::string_view bytes) { return Snapshot::Load(bytes); }
+
+std::unique_ptr<Node> Node::Fork(std::optional<core::Reclaim> reclaim) {
+  Locked cut(cut_->lock);
+  FreeDyingAtCut();
+  return Snapshot::Fork(*this, reclaim.value_or(machine_->config.reclaim));
+}
 
 uint64_t Node::StateHash() { return HashBytes(Save()); }
 

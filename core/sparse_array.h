@@ -13,6 +13,7 @@
 #include <cstring>
 #include <iterator>
 #include <memory>
+#include <utility>
 #include <variant>
 
 #include "absl/container/btree_map.h"
@@ -25,6 +26,21 @@ template <uint64_t kFanout, uint64_t kRecent, typename Label = std::monostate>
 class SparseArray {
  public:
   static constexpr uint32_t kLeafEntries = 512;
+
+  SparseArray() = default;
+  SparseArray& operator=(const SparseArray& other) {
+    directories_.clear();
+    recent_.fill({});
+    leaves_ = other.leaves_;
+    for (const auto& [number, from] : other.directories_) {
+      auto to = std::make_unique<Directory>();
+      for (size_t slot = 0; slot < kFanout; ++slot) {
+        if ((*from)[slot] != nullptr) (*to)[slot] = std::make_unique<Leaf>(*(*from)[slot]);
+      }
+      directories_.emplace_hint(directories_.end(), number, std::move(to));
+    }
+    return *this;
+  }
 
   // The entry, or null where its leaf does not exist.
   uint32_t* Find(PageNumber page) {

@@ -43,6 +43,20 @@ inline constexpr size_t kMaxNodesPerPage = 1000;
 inline constexpr size_t kDefaultCgroupsPerPage = 1000;
 inline constexpr size_t kMaxCgroupsPerPage = 10000;
 
+// Of WhatIfService: sweeps at a time, bytes of events that one holds, points run at a time, and what they may
+// answer.
+inline constexpr size_t kMaxSweeps = 4;
+inline constexpr size_t kMaxSweepBytes = size_t{1} << 30;
+inline constexpr size_t kMaxSweepPoints = 4096;
+inline constexpr size_t kMaxSweepCgroups = 1024;
+inline constexpr size_t kMaxPointChanges = 1024;
+inline constexpr size_t kMaxSweepResults = 65536;  // points × cgroups
+
+inline constexpr size_t kDefaultOomsPerPage = 100;
+inline constexpr size_t kMaxOomsPerPage = 1024;
+inline constexpr int kMaxOomsPerAck = 1024;
+inline constexpr size_t kMaxOomWatches = 1000;
+
 inline constexpr size_t kMaxHealthWatches = 1000;
 
 inline constexpr int kMaxReceiveMessageBytes = 64 << 20;

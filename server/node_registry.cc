@@ -147,6 +147,25 @@ absl::StatusOr<ServedStream*> ServedNode::OpenStream(std::string_view id, uint64
   return streams_.emplace(std::string(id), std::move(stream)).first->second.get();
 }
 
+void ServedNode::TellOoms(const void* listener, std::function<void()> told) {
+  Locked lock(mutex_);
+  oom_listeners_[listener] = std::move(told);
+}
+
+void ServedNode::StopTellingOoms(const void* listener) {
+  Locked lock(mutex_);
+  oom_listeners_.erase(listener);
+}
+
+void ServedNode::OomHappened() {
+  std::map<const void*, std::function<void()>> listeners;
+  {
+    Locked lock(mutex_);
+    listeners = oom_listeners_;
+  }
+  for (const auto& [listener, told] : listeners) told();
+}
+
 void ServedNode::Retire() {
   std::vector<ServedStream*> streams;
   {
@@ -158,6 +177,7 @@ void ServedNode::Retire() {
                                             {.type = "node", .name = name_, .field = "open.node"}),
                                       "NODE_DELETED", {{"node", name_}});
   for (ServedStream* stream : streams) stream->Retire(why);
+  OomHappened();  // whoever listens finds the node gone
   for (ServedStream* stream : streams) stream->AwaitBatch();
 }
 

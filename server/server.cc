@@ -24,8 +24,10 @@ constexpr milliseconds kGoAwayGrace{2000};
 constexpr milliseconds kLastAnswers{500};
 constexpr size_t kAdminThreads = 2;
 
+uint32_t CpuCount() { return std::max(1u, std::thread::hardware_concurrency()); }
+
 size_t ApplyThreads(const Config& config) {
-  return config.apply_threads != 0 ? config.apply_threads : std::max(1u, std::thread::hardware_concurrency());
+  return config.apply_threads != 0 ? config.apply_threads : CpuCount();
 }
 
 std::string HostName() {
@@ -54,12 +56,18 @@ void SetTransportLimits(grpc::ServerBuilder* builder) {
 
 Server::Server(const Config& config)
     : health_({"memcgd.v1.IngestService", "memcgd.v1.NodeService", "memcgd.v1.CgroupService",
-               "grpc.health.v1.Health"}),
+               "memcgd.v1.OomService", "memcgd.v1.WhatIfService", "grpc.health.v1.Health"}),
       apply_workers_(ApplyThreads(config)),
       admin_workers_(kAdminThreads),
+      sweep_workers_(CpuCount()),
       ingest_({.registry = &registry_, .workers = &apply_workers_, .metrics = &metrics_}),
       nodes_(&registry_, &admin_workers_, HostName()),
-      cgroups_(&registry_, &admin_workers_) {}
+      cgroups_(&registry_, &admin_workers_),
+      ooms_(&registry_, &admin_workers_),
+      whatif_({.registry = &registry_,
+               .admin_workers = &admin_workers_,
+               .sweep_workers = &sweep_workers_,
+               .sweep_threads = CpuCount()}) {}
 
 Server::~Server() {
   if (grpc_ == nullptr) return;
@@ -101,6 +109,8 @@ absl::Status Server::ListenGrpc(const ListenAddress& address) {
   builder.RegisterService(&ingest_);
   builder.RegisterService(&nodes_);
   builder.RegisterService(&cgroups_);
+  builder.RegisterService(&ooms_);
+  builder.RegisterService(&whatif_);
   grpc_ = builder.BuildAndStart();
   if (grpc_ == nullptr || port == 0) {
     grpc_ = nullptr;
@@ -115,6 +125,8 @@ absl::Status Server::ListenGrpc(const ListenAddress& address) {
 void Server::Drain(milliseconds limit) {
   const auto deadline = steady_clock::now() + limit;
   health_.Stop();
+  whatif_.Drain();
+  ooms_.Drain();
   ingest_.Drain(std::min(kGoAwayGrace, limit / 2), deadline);
   admin_workers_.WaitUntilIdle(deadline);
   // All answers are given.  gRPC would wait for idle connections too, which a client that makes no call just

@@ -343,6 +343,7 @@ absl::Status StreamCall::HandleBatch(const v1::Batch& batch) {
     const auto duration = std::chrono::steady_clock::now() - begin;
     parts_.metrics->RecordApplied(work_.result, work_.wide_kinds,
                                   std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count());
+    if (!work_.result.ooms.empty()) node_->OomHappened();
   } else {
     parts_.metrics->RecordNotApplied(BatchOutcome::kRepeated);
   }
