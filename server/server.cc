@@ -25,7 +25,8 @@ constexpr milliseconds kLastAnswers{500};
 constexpr size_t kAdminThreads = 2;
 
 size_t ApplyThreads(const Config& config) {
-  return config.apply_threads != 0 ? config.apply_threads : std::max(1u, std::thread::hardware_concurrency());
+  if (config.apply_threads != 0) return config.apply_threads;
+  return config.pin.empty() ? std::max(1u, std::thread::hardware_concurrency()) : config.pin.size();
 }
 
 std::string HostName() {
@@ -55,8 +56,8 @@ void SetTransportLimits(grpc::ServerBuilder* builder) {
 Server::Server(const Config& config)
     : health_({"memcgd.v1.IngestService", "memcgd.v1.NodeService", "memcgd.v1.CgroupService",
                "grpc.health.v1.Health"}),
-      apply_workers_(ApplyThreads(config)),
-      admin_workers_(kAdminThreads),
+      apply_workers_("apply", ApplyThreads(config)),
+      admin_workers_("admin", kAdminThreads),
       ingest_({.registry = &registry_, .workers = &apply_workers_, .metrics = &metrics_}),
       nodes_(&registry_, &admin_workers_, HostName()),
       cgroups_(&registry_, &admin_workers_) {}
@@ -70,7 +71,9 @@ Server::~Server() {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
   std::unique_ptr<Server> server(new Server(config));
-  absl::Status status = server->Listen(config);
+  absl::Status status = config.pin.empty() ? absl::OkStatus() : server->apply_workers_.PinTo(config.pin);
+  if (!status.ok()) return status;
+  status = server->Listen(config);
   if (!status.ok()) return status;
   return server;
 }

@@ -54,7 +54,7 @@ class ConfigTest : public testing::Test {
 
   static constexpr const char* kVariables[] = {"MEMCGD_LISTEN",    "MEMCGD_METRICS_LISTEN",
                                                "MEMCGD_LOG_LEVEL", "MEMCGD_APPLY_THREADS",
-                                               "MEMCGD_PORT_FILE", "MEMCGD_CONFIG"};
+                                               "MEMCGD_PORT_FILE", "MEMCGD_CONFIG", "MEMCGD_PIN"};
   const std::string directory_;
 };
 

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/memcg_stats.h"
 #include "core/node.h"
 #include "tests/core/event_log.h"
 
