@@ -1,27 +1,11 @@
 #include "server/worker_pool.h"
 
-#include <pthread.h>
-
 #include <utility>
-
-#include "server/cpu_list.h"
-#include "server/text.h"
 
 namespace memcgd::server {
 
-WorkerPool::WorkerPool(std::string_view name, size_t threads) {
-  for (size_t i = 0; i < threads; ++i) {
-    threads_.emplace_back([this] { Run(); });
-    pthread_setname_np(threads_.back().native_handle(), Cat(name, "-", i).c_str());
-  }
-}
-
-absl::Status WorkerPool::PinTo(const std::vector<uint32_t>& cpus) {
-  absl::Status status;
-  for (size_t i = 0; i < threads_.size(); ++i) {
-    status.Update(PinThread(threads_[i].native_handle(), {cpus[i % cpus.size()]}));
-  }
-  return status;
+WorkerPool::WorkerPool(size_t threads) {
+  for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
 WorkerPool::~WorkerPool() {

@@ -9,28 +9,20 @@
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
-#include <cstdint>
 #include <functional>
 #include <mutex>
-#include <string_view>
 #include <thread>
 #include <vector>
-
-#include "absl/status/status.h"
 
 namespace memcgd::server {
 
 class WorkerPool {
  public:
-  // The threads are called "NAME-0", "NAME-1" …, as ps and /proc show them.
-  WorkerPool(std::string_view name, size_t threads);
+  explicit WorkerPool(size_t threads);
   // Runs what was scheduled, then joins.
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
-
-  // Each thread on one of these CPUs, in turn.
-  absl::Status PinTo(const std::vector<uint32_t>& cpus);
 
   void Schedule(std::function<void()> task);
   // Waits until nothing is scheduled and nothing runs, or until `deadline`.
