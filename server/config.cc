@@ -96,8 +96,8 @@ std::vector<Setting> Settings() {
   add("log-level", "MEMCGD_LOG_LEVEL", "info", "trace, debug, info, warn, error or off", ParseLogLevel);
   add("apply-threads", "MEMCGD_APPLY_THREADS", "0", "Threads that apply events; 0: as many as there are CPUs",
       ParseApplyThreads);
-  add("pin", "MEMCGD_PIN", "", "CPUs to run on, as 0-3,8; each thread that applies events stays on one of them",
-      ParsePin);
+  add("pin", "MEMCGD_PIN", "",
+      "CPUs to run on, as 0-3,8; each thread that applies events stays on one of them", ParsePin);
   add("port-file", "MEMCGD_PORT_FILE", "", "File to write the addresses to once they are bound",
       ParsePortFile);
   return settings;

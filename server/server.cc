@@ -56,24 +56,21 @@ void SetTransportLimits(grpc::ServerBuilder* builder) {
 Server::Server(const Config& config)
     : health_({"memcgd.v1.IngestService", "memcgd.v1.NodeService", "memcgd.v1.CgroupService",
                "grpc.health.v1.Health"}),
-      apply_workers_("apply", ApplyThreads(config)),
-      admin_workers_("admin", kAdminThreads),
-      ingest_({.registry = &registry_, .workers = &apply_workers_, .metrics = &metrics_}),
+      admin_workers_(kAdminThreads),
+      ingest_({.registry = &registry_, .metrics = &metrics_}, ApplyThreads(config)),
       nodes_(&registry_, &admin_workers_, HostName()),
       cgroups_(&registry_, &admin_workers_) {}
 
 Server::~Server() {
-  if (grpc_ == nullptr) return;
   health_.Stop();
-  grpc_->Shutdown(std::chrono::system_clock::now());
-  grpc_->Wait();
+  if (grpc_ != nullptr) grpc_->Shutdown(std::chrono::system_clock::now());
+  ingest_.Stop();
+  if (grpc_ != nullptr) grpc_->Wait();
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
   std::unique_ptr<Server> server(new Server(config));
-  absl::Status status = config.pin.empty() ? absl::OkStatus() : server->apply_workers_.PinTo(config.pin);
-  if (!status.ok()) return status;
-  status = server->Listen(config);
+  absl::Status status = server->Listen(config);
   if (!status.ok()) return status;
   return server;
 }
@@ -85,7 +82,9 @@ absl::Status Server::Listen(const Config& config) {
     if (!exposer.ok()) return exposer.status();
     exposer_ = *std::move(exposer);
   }
-  return ListenGrpc(config.listen);
+  absl::Status status = ListenGrpc(config.listen);
+  if (!status.ok()) return status;
+  return ingest_.Start(config.pin);
 }
 
 absl::Status Server::ListenGrpc(const ListenAddress& address) {
@@ -101,7 +100,7 @@ absl::Status Server::ListenGrpc(const ListenAddress& address) {
   int port = 0;
   builder.AddListeningPort(address.Text(), grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&health_);
-  builder.RegisterService(&ingest_);
+  ingest_.AddTo(&builder);
   builder.RegisterService(&nodes_);
   builder.RegisterService(&cgroups_);
   grpc_ = builder.BuildAndStart();

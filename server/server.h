@@ -56,9 +56,7 @@ class Server {
   NodeRegistry registry_;
   ServerMetrics metrics_;
   HealthService health_;
-  // Two pools, so that no slow question keeps events waiting.
-  WorkerPool apply_workers_;
-  WorkerPool admin_workers_;
+  WorkerPool admin_workers_;  // apart from the threads of ingest_: no slow question keeps events waiting
   IngestService ingest_;
   NodeService nodes_;
   CgroupService cgroups_;
