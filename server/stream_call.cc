@@ -42,10 +42,12 @@ void StreamCall::Request(RawIngestService* service, grpc::ServerCompletionQueue*
   on_start_ = std::move(on_start);
   on_done_ = std::move(on_done);
   context_.AsyncNotifyWhenDone(&over_tag_);
+  requests_.fetch_add(1, std::memory_order_release);  // pairs with Complete()
   service->RequestStream(&context_, &stream_io_, queue, queue, &start_tag_);
 }
 
 void StreamCall::Complete(void* tag, bool ok) {
+  requests_.load(std::memory_order_acquire);  // pairs with Request()
   const Tag& completed = *static_cast<Tag*>(tag);
   (completed.call->*completed.on)(ok);
 }
