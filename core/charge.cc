@@ -225,9 +225,8 @@ void Charges<Forms>::CountUpdate(CpuSlot& slot, StatPending& stats, MemcgId memc
 }
 
 template <class Forms>
-void Charges<Forms>::Spill(CpuSlot& slot, MemcgId id, Stat stat, std::atomic<int32_t>& pending) {
+void Charges<Forms>::Spill(CpuSlot& slot, MemcgId id, Stat stat, int32_t sum) {
   size_t i = static_cast<size_t>(stat);
-  int32_t sum = pending.load(std::memory_order_relaxed);
   Memcg& memcg = tree_.Get(id);
   ++slot.counters.stat_spills;
   if (forms_.stats() == StatsForm::kSpill) {
@@ -236,7 +235,6 @@ void Charges<Forms>::Spill(CpuSlot& slot, MemcgId id, Stat stat, std::atomic<int
     memcg.stats.local[i].fetch_add(sum, std::memory_order_relaxed);
     ++slot.counters.stat_shared_writes;
   }
-  pending.store(0, std::memory_order_relaxed);
 }
 
 template class Charges<DefaultForms>;

@@ -105,8 +105,11 @@ class Charges {
       return;
     }
     int32_t sum = pending.load(std::memory_order_relaxed) + delta;
+    if (static_cast<uint32_t>(sum + kStatBatch) > 2 * kStatBatch) {
+      Spill(slot, memcg, stat, sum);
+      sum = 0;
+    }
     pending.store(sum, std::memory_order_relaxed);
-    if (static_cast<uint32_t>(sum + kStatBatch) > 2 * kStatBatch) Spill(slot, memcg, stat, pending);
   }
 
  private:
@@ -115,7 +118,7 @@ class Charges {
   static void Touch(CpuSlot& slot, MemcgId memcg, StatPending& stats);
   // memcg_rstat_updated()
   void CountUpdate(CpuSlot& slot, StatPending& stats, MemcgId memcg, int32_t delta);
-  void Spill(CpuSlot& slot, MemcgId memcg, Stat stat, std::atomic<int32_t>& pending);
+  void Spill(CpuSlot& slot, MemcgId memcg, Stat stat, int32_t sum);
 
   bool TryChargeSlow(CpuSlot& slot, MemcgId memcg, uint32_t pages, ChargeMode mode);
   // try_charge_memcg() from its first refusal, at `over`, on.

@@ -74,7 +74,7 @@ struct alignas(64) CpuSlot {
   uint64_t ptes_walked = 0;
   // Chooses the stock slot to evict; part of the state, so that one stream is deterministic.
   std::minstd_rand random;
-  MechanismCounters counters;  // of what this CPU did
+  CpuCounters counters;  // readable without the lock
 };
 
 }  // namespace memcgd::core

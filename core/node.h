@@ -156,7 +156,8 @@ struct CgroupReading {
     uint64_t total_less_free_bytes = 0;
   };
   std::optional<RootUsage> root_usage;
-  // No line of `stat` is further from the exact value than so many pages or counts; 0: it is exact.
+  // No line of `stat` is further from the exact value than so many pages or counts; 0: it is exact.  Where
+  // readers walk: from the sum of each cgroup's exact value at the moment at which the reader came by.
   uint64_t error_bound = 0;
 };
 
@@ -218,6 +219,8 @@ class Node {
   // vm.overcommit_memory and, where one of the two is not 0, vm.overcommit_ratio or vm.overcommit_kbytes.
   void SetOvercommit(const wide::SetOvercommit& set);
   NodeInfo Info();
+  // Info()'s, without a cut: beside batches, each number right by itself.
+  MechanismCounters Counters();
 
   // The whole state, streams and handles included, with a format version; INVALID_ARGUMENT or DATA_LOSS where
   // it cannot be read.

@@ -16,10 +16,6 @@ inline constexpr uint32_t kWindowBatches = 64;
 // huge answer.
 inline constexpr size_t kMaxBatchMarks = 1024;
 
-// Batches that a call has read and not yet applied, and their bytes.  Past either the server reads no further
-// and HTTP/2's flow control holds the client.
-inline constexpr size_t kMaxReadAhead = 4;
-inline constexpr size_t kMaxReadAheadBytes = size_t{16} << 20;
 // Answers that wait to be written, and their bytes.  Past either, and where kWindowBatches batches were
 // applied whose Ack could not be written, no batch is applied until the client reads.
 inline constexpr size_t kMaxUnsentAnswers = 64;

@@ -234,7 +234,7 @@ absl::Status NodeRegistry::Delete(std::string_view name) {
     leaving_.push_back(node);
   }
   node->Retire();
-  const core::MechanismCounters counters = node->core()->Info().counters;
+  const core::MechanismCounters counters = node->core()->Counters();
   Locked lock(mutex_);
   left_ += counters;
   std::erase(leaving_, node);  // freed with its last user: calls that end, or here
@@ -250,7 +250,7 @@ core::MechanismCounters NodeRegistry::MechanismTotals() {
     nodes = leaving_;
     for (const auto& [name, node] : nodes_) nodes.push_back(node);
   }
-  for (const std::shared_ptr<ServedNode>& node : nodes) totals += node->core()->Info().counters;
+  for (const std::shared_ptr<ServedNode>& node : nodes) totals += node->core()->Counters();
   return totals;
 }
 

@@ -145,8 +145,7 @@ class NodeRegistry {
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Delete(std::string_view name) ABSL_LOCKS_EXCLUDED(mutex_);
   size_t size() ABSL_LOCKS_EXCLUDED(mutex_);
-  // What the mechanisms of all nodes did that this server ever had; never goes back.  Waits for each node's
-  // cut.
+  // What the mechanisms of all nodes did that this server ever had; never goes back.  No batch waits for it.
   core::MechanismCounters MechanismTotals() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -27,7 +27,8 @@ constexpr size_t kAdminThreads = 2;
 uint32_t CpuCount() { return std::max(1u, std::thread::hardware_concurrency()); }
 
 size_t ApplyThreads(const Config& config) {
-  return config.apply_threads != 0 ? config.apply_threads : CpuCount();
+  if (config.apply_threads != 0) return config.apply_threads;
+  return config.pin.empty() ? CpuCount() : config.pin.size();
 }
 
 std::string HostName() {
@@ -57,10 +58,9 @@ void SetTransportLimits(grpc::ServerBuilder* builder) {
 Server::Server(const Config& config)
     : health_({"memcgd.v1.IngestService", "memcgd.v1.NodeService", "memcgd.v1.CgroupService",
                "memcgd.v1.OomService", "memcgd.v1.WhatIfService", "grpc.health.v1.Health"}),
-      apply_workers_(ApplyThreads(config)),
       admin_workers_(kAdminThreads),
       sweep_workers_(CpuCount()),
-      ingest_({.registry = &registry_, .workers = &apply_workers_, .metrics = &metrics_}),
+      ingest_({.registry = &registry_, .metrics = &metrics_}, ApplyThreads(config)),
       nodes_(&registry_, &admin_workers_, HostName()),
       cgroups_(&registry_, &admin_workers_),
       ooms_(&registry_, &admin_workers_),
@@ -70,10 +70,10 @@ Server::Server(const Config& config)
                .sweep_threads = CpuCount()}) {}
 
 Server::~Server() {
-  if (grpc_ == nullptr) return;
   health_.Stop();
-  grpc_->Shutdown(std::chrono::system_clock::now());
-  grpc_->Wait();
+  if (grpc_ != nullptr) grpc_->Shutdown(std::chrono::system_clock::now());
+  ingest_.Stop();
+  if (grpc_ != nullptr) grpc_->Wait();
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
@@ -90,7 +90,9 @@ absl::Status Server::Listen(const Config& config) {
     if (!exposer.ok()) return exposer.status();
     exposer_ = *std::move(exposer);
   }
-  return ListenGrpc(config.listen);
+  absl::Status status = ListenGrpc(config.listen);
+  if (!status.ok()) return status;
+  return ingest_.Start(config.pin);
 }
 
 absl::Status Server::ListenGrpc(const ListenAddress& address) {
@@ -106,7 +108,7 @@ absl::Status Server::ListenGrpc(const ListenAddress& address) {
   int port = 0;
   builder.AddListeningPort(address.Text(), grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&health_);
-  builder.RegisterService(&ingest_);
+  ingest_.AddTo(&builder);
   builder.RegisterService(&nodes_);
   builder.RegisterService(&cgroups_);
   builder.RegisterService(&ooms_);

@@ -58,8 +58,7 @@ class Server {
   NodeRegistry registry_;
   ServerMetrics metrics_;
   HealthService health_;
-  // Three pools, so that neither a slow question nor a sweep keeps events waiting.
-  WorkerPool apply_workers_;
+  // Apart from the threads of ingest_: neither a slow question nor a sweep keeps events waiting.
   WorkerPool admin_workers_;
   WorkerPool sweep_workers_;
   IngestService ingest_;
