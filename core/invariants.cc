@@ -137,6 +137,7 @@ class Checker {
         ++StatOf(memcg, Stat::kFile);
         if (file.shmem) ++StatOf(memcg, Stat::kShmem);
         if (page == head && folio.Has(kFolioDirty)) StatOf(memcg, Stat::kFileDirty) += folio.pages();
+        if (page == head && folio.Has(kFolioWriteback)) StatOf(memcg, Stat::kFileWriteback) += folio.pages();
         if (count_.mappings[Raw(page)] > 0) ++StatOf(memcg, Stat::kFileMapped);
       });
       if (cached != file.cached_pages)
@@ -144,7 +145,7 @@ class Checker {
     }
   }
 
-  void CountBatches() {
+  void CountBatches() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     // Coalesced, each stocked page holds its cgroup; one by one, each slot does.
     bool per_page = m_.config.mechanisms.css_refs == CssRefs::kPerPage;
     for (std::unique_ptr<CpuSlot>& slot : m_.cpus) {
@@ -158,6 +159,9 @@ class Checker {
       }
       if (slot->uncharge_pages != 0)
         Wrong(absl::StrCat("CPU ", slot->cpu, " has uncharges gathered at a cut"));
+    }
+    for (const auto* entries : {&m_.writeback.dirty, &m_.writeback.in_flight}) {
+      for (const WritebackQueue::Entry& entry : *entries) ++count_.refs[Raw(entry.head)];
     }
   }
 
@@ -175,6 +179,13 @@ class Checker {
         Wrong(absl::StrCat("folio ", id, ": refs ", Folio::RefsOf(state), ", holders ", count_.refs[id]));
       }
       if ((state & Folio::kHolds) == 0) continue;
+      if (folio.Has(kFolioSwapped)) {
+        MemcgId owner = SwapOwner(folio);
+        if (!folio.dead() || !folio.anon()) Wrong(absl::StrCat("folio ", id, ": in swap, and here"));
+        ++StatOf(owner, Stat::kSwap);
+        ++count_.stock_refs[Raw(owner)];
+        continue;
+      }
       in_use += folio.pages();
       MemcgId memcg = folio.memcg();
       if (((state & Folio::kDead) != 0) != (memcg == MemcgId::kNone))
@@ -216,10 +227,10 @@ class Checker {
   }
 
   void CheckMemcgs() {
-    constexpr Stat kStates[] = {Stat::kAnon,        Stat::kFile,         Stat::kShmem,
-                                Stat::kFileMapped,  Stat::kFileDirty,    Stat::kInactiveAnon,
-                                Stat::kActiveAnon,  Stat::kInactiveFile, Stat::kActiveFile,
-                                Stat::kUnevictable, Stat::kPagetables,   Stat::kKernelStack};
+    constexpr Stat kStates[] = {
+        Stat::kAnon,         Stat::kFile,        Stat::kShmem,        Stat::kFileMapped,   Stat::kFileDirty,
+        Stat::kInactiveAnon, Stat::kActiveAnon,  Stat::kInactiveFile, Stat::kActiveFile,   Stat::kUnevictable,
+        Stat::kPagetables,   Stat::kKernelStack, Stat::kSwap,         Stat::kFileWriteback};
     std::vector<int64_t> usage = count_.charged;
     std::vector<std::array<int64_t, kStats>> recursive = count_.stats;
     std::map<MemcgId, std::array<int64_t, kStats>> exact = ReadExact(m_);
@@ -242,6 +253,7 @@ class Checker {
                              exact[memcg->id][i], ", pages ", recursive[id][i]));
         }
       }
+      if (m_.config.reclaim == Reclaim::kModelled) CheckModelled(*memcg, recursive[id]);
       if (id != 0) {
         int64_t refs = memcg->refs.load(std::memory_order_relaxed);
         if (refs != count_.charged[id] + count_.stock_refs[id])
@@ -255,6 +267,21 @@ class Checker {
         for (size_t i = 0; i < kStats; ++i) recursive[up][i] += recursive[id][i];
       }
     }
+  }
+
+  // What reclaim goes by, and what it has to keep: usage at or below the limit wherever nothing was forced is
+  // the charge's own rule, as a knob may be written below usage.
+  void CheckModelled(const Memcg& memcg, const std::array<int64_t, kStats>& recursive) {
+    for (size_t i = 0; i < kLruLists; ++i) {
+      int64_t pages = recursive[static_cast<size_t>(LruStat(static_cast<LruList>(i)))];
+      int64_t kept = memcg.lru_pages[i].load(std::memory_order_relaxed);
+      if (kept != pages)
+        Wrong(absl::StrCat("cgroup ", memcg.path, ": list ", i, " and those below say ", kept, ", have ",
+                           pages));
+    }
+    int64_t swap = recursive[static_cast<size_t>(Stat::kSwap)];
+    if (memcg.swap.usage_pages() != swap)
+      Wrong(absl::StrCat("cgroup ", memcg.path, ": swap ", memcg.swap.usage_pages(), ", pages ", swap));
   }
 
   Machine& m_;

@@ -55,7 +55,9 @@ class CpuCounter {
  public:
   void operator+=(uint64_t count) { value_.store(*this + count, std::memory_order_relaxed); }
   void operator++() { *this += 1; }
-  operator uint64_t() const { return value_.load(std::memory_order_relaxed); }
+  operator uint64_t() const {  // NOLINT(google-explicit-constructor): it stands for its number
+    return value_.load(std::memory_order_relaxed);
+  }
 
  private:
   std::atomic<uint64_t> value_{0};

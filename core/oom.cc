@@ -44,6 +44,9 @@ void OomKiller<Forms>::CountPages(const Process& process,
   };
   mm.page_table.ForEach({0, ~uint64_t{0}}, [&](PageNumber, Pte& pte) { count(PteFolio(pte)); });
   for (FolioId page : mm.unbound) count(page);
+  mm.page_table.ForEachTable({0, ~uint64_t{0}},
+                             [&](TableLevel, PageRange, MemcgId) { ++seen.pagetable_pages; });
+  if (mm.pgd != MemcgId::kNone) seen.pagetable_pages += KernelMemory<Forms>::kPgdPages;
 }
 
 template <class Forms>

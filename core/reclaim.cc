@@ -265,22 +265,22 @@ void Reclaimer<Forms>::PrepareScan(Scan& scan) const {
       !scan.may_deactivate[0] && PagesOn(target, LruList::kInactiveAnon) >> scan.priority != 0;
 }
 
+// The order of the questions is the kernel's.
+template <class Forms>
+typename Reclaimer<Forms>::ScanBalance Reclaimer<Forms>::BalanceOf(const Memcg& memcg, const Scan& scan,
+                                                                   int64_t swappiness) const {
+  if (!memcg.HasSwap() || (scan.of_cgroup() && swappiness == 0)) return ScanBalance::kFile;
+  if (swappiness == kAnonOnly) return ScanBalance::kAnon;
+  if (scan.priority == 0 && swappiness != 0) return ScanBalance::kEqual;
+  if (scan.file_is_tiny) return ScanBalance::kAnon;
+  return scan.cache_trim ? ScanBalance::kFile : ScanBalance::kFraction;
+}
+
 // get_scan_count()
 template <class Forms>
 typename Reclaimer<Forms>::Counts Reclaimer<Forms>::ScanCounts(Memcg& memcg, Scan& scan) const {
   int64_t swappiness = scan.swappiness.value_or(memcg.reclaim.swappiness);
-  ScanBalance balance = ScanBalance::kFraction;
-  if (!memcg.HasSwap() || (scan.of_cgroup() && swappiness == 0)) {
-    balance = ScanBalance::kFile;
-  } else if (swappiness == kAnonOnly) {
-    balance = ScanBalance::kAnon;
-  } else if (scan.priority == 0 && swappiness != 0) {
-    balance = ScanBalance::kEqual;
-  } else if (scan.file_is_tiny) {
-    balance = ScanBalance::kAnon;
-  } else if (scan.cache_trim) {
-    balance = ScanBalance::kFile;
-  }
+  ScanBalance balance = BalanceOf(memcg, scan, swappiness);
   int64_t sum = scan.cost[0] + scan.cost[1];
   int64_t anon_cost = sum + scan.cost[0], file_cost = sum + scan.cost[1];
   int64_t total = anon_cost + file_cost;

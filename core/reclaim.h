@@ -94,6 +94,7 @@ class Reclaimer final : public RoomMaker {
   Memcg* NextPartial(Memcg& target, bool first) const;
   void CalculateProtection(const Memcg& target, Memcg& memcg) const;
   void ShrinkLruvec(CpuSlot& slot, Memcg& memcg, Scan& scan);
+  ScanBalance BalanceOf(const Memcg& memcg, const Scan& scan, int64_t swappiness) const;
   Counts ScanCounts(Memcg& memcg, Scan& scan) const;
   int64_t ShrinkList(CpuSlot& slot, Memcg& memcg, LruList list, int64_t pages, Scan& scan);
   void ShrinkActive(CpuSlot& slot, Memcg& memcg, LruList list, int64_t pages);

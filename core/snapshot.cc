@@ -29,6 +29,7 @@ void WalkConfig(Archive& a, NodeConfig& config) {
   a(config.overcommit_ratio);
   a(config.overcommit_kbytes);
   a(config.reclaim);
+  a(config.writeback_bytes_per_second);
   a(config.mechanisms.charge_order);
   a(config.mechanisms.commit_batch);
   a(config.mechanisms.css_refs);
@@ -195,6 +196,31 @@ void Snapshot::WalkTree(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS {
       memcg->memory.Restore(usage, watermark, failcnt);
       memcg->memory.set_max_pages(max);
     }
+    int64_t swap = memcg->swap.usage_pages(), swap_max = memcg->swap.max_pages();
+    int64_t swap_watermark = memcg->swap.watermark_pages(), swap_failcnt = memcg->swap.failcnt();
+    a(swap);
+    a(swap_max);
+    a(swap_watermark);
+    a(swap_failcnt);
+    if constexpr (Archive::kReads) {
+      memcg->swap.Restore(swap, swap_watermark, swap_failcnt);
+      memcg->swap.set_max_pages(swap_max);
+    }
+    a(memcg->reclaim.min);
+    a(memcg->reclaim.low);
+    a(memcg->reclaim.high);
+    a(memcg->reclaim.swap_high);
+    a(memcg->reclaim.swappiness);
+    a(memcg->reclaim.oom_group);
+    for (auto& value : memcg->swap_events_local) a(value);
+    for (auto& value : memcg->swap_events) a(value);
+    a(memcg->high_delay_us);
+    a(memcg->emin);
+    a(memcg->elow);
+    for (auto& value : memcg->cost) a(value);
+    for (auto& value : memcg->activations) a(value);
+    for (auto& value : memcg->refaults) a(value);
+    a(memcg->walk_position);
     a(memcg->refs);
     for (auto& value : memcg->stats.local) a(value);
     for (auto& value : memcg->stats.recursive) a(value);
@@ -387,6 +413,7 @@ void Snapshot::WalkProcesses(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALY
     a(process.mm);
     a(process.memcg);
     a(process.exec_mm);
+    a(process.oom_score_adj);
     a(process.comm);
     WalkVector(a, process.stacks, [&a](std::pair<MemcgId, uint32_t>& stacks) {
       a(stacks.first);
@@ -401,15 +428,23 @@ void Snapshot::WalkProcesses(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALY
       ++m.tree.Get(memcg).processes;
     }
   }
-  std::vector<uint32_t> tids;
+  std::vector<uint32_t> tids, killed;
   if constexpr (!Archive::kReads) {
     for (uint32_t tid = 1; tid <= kMaxTid; ++tid) {
       if (!m.table.threads.Exists(tid)) {
         tid |= 255;  // the rest of the chunk
-      } else if (m.table.Find(tid) != nullptr) {
-        tids.push_back(tid);
+        continue;
       }
+      if (m.table.Find(tid) != nullptr) tids.push_back(tid);
+      if (m.table.threads.Get(tid).oom_killed) killed.push_back(tid);
     }
+  }
+  WalkVector(a, killed, [&a](uint32_t& tid) { a(tid); });
+  for (uint32_t tid : killed) {
+    if constexpr (Archive::kReads) {
+      if (tid > kMaxTid) return a.Fail();
+    }
+    m.table.Ensure(tid).oom_killed = true;
   }
   WalkVector(a, tids, [&a](uint32_t& tid) { a(tid); });
   for (uint32_t tid : tids) {
@@ -430,6 +465,29 @@ void Snapshot::WalkProcesses(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALY
       a(read.done);
     }
   }
+}
+
+// What is dirty and on its way to disk.  Records of the OOM killer's calls are not kept, their number is.
+template <typename Archive>
+void Snapshot::WalkWriteback(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  a(m.oom_calls);
+  WritebackQueue& queue = m.writeback;
+  for (std::deque<WritebackQueue::Entry>* entries : {&queue.dirty, &queue.in_flight}) {
+    uint64_t size = a.Size(entries->size());
+    if constexpr (Archive::kReads) entries->resize(size);
+    for (WritebackQueue::Entry& entry : *entries) {
+      a(entry.head);
+      a(entry.time_ns);
+      if constexpr (Archive::kReads) {
+        if (Raw(entry.head) >= m.arena.end()) return a.Fail();
+      }
+    }
+  }
+  a(queue.dirty_pages);
+  a(queue.woken_pages);
+  a(queue.busy_until_ns);
+  a(queue.advanced_ns);
+  a(queue.waited_ns);
 }
 
 template <typename Archive>
@@ -460,6 +518,7 @@ void Snapshot::Walk(Archive& a, Node& node) {
   WalkFiles(a, m);
   WalkSpaces(a, m);
   WalkProcesses(a, m);
+  WalkWriteback(a, m);
   WalkStreams(a, node);
 }
 

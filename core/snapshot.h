@@ -19,7 +19,7 @@ namespace memcgd::core {
 
 class Snapshot {
  public:
-  static constexpr uint32_t kFormatVersion = 3;
+  static constexpr uint32_t kFormatVersion = 4;
 
   static std::string Save(Node& node);
   // INVALID_ARGUMENT: not a snapshot, or of another version.  DATA_LOSS: cut short or damaged.
@@ -42,6 +42,8 @@ class Snapshot {
   static void WalkSpaces(Archive& a, Machine& m);
   template <typename Archive>
   static void WalkProcesses(Archive& a, Machine& m);
+  template <typename Archive>
+  static void WalkWriteback(Archive& a, Machine& m);
   template <typename Archive>
   static void WalkStreams(Archive& a, Node& node);
 };
