@@ -259,7 +259,7 @@ Outcome AddressSpaces<Forms>::Madvise(CpuSlot& slot, Mm& mm, PageRange range, ui
         FolioId page = PteFolio(pte);
         if (Raw(page) <= Raw(FolioId::kZeroPage)) return;
         Folio& folio = m_.arena.Get(page);
-        if (folio.dead()) {  // a swap entry is given up at once
+        if (folio.dead() || folio.unmapped()) {  // a swap entry is given up at once
           m_.cache.Unmap(slot, page);
           pte = 0;
           return;

@@ -62,6 +62,7 @@ void BatchRun<Forms>::ApplyEvents(size_t begin,
     PrefetchEntry(std::min(i + kAhead, end - 1));
     const RunThread& run = run_threads_[event.tid() % run_threads_.size()];
     Outcome outcome = Outcome::kInvalid;
+    if (models_) slot_->now_ns = batch_.base_time_ns + int64_t{1000} * event.time_us();
     if (event.kind() == EventKind::kFault && run.tid == event.tid() && run.entered == locks_.epoch() &&
         run.thread->hints.empty()) {
       outcome = m_.faults.TryFirstTouch(*slot_, *run.mm, event.address(), event.error_code());
@@ -70,12 +71,9 @@ void BatchRun<Forms>::ApplyEvents(size_t begin,
       ++first_touches;
     } else {
       ++result_.events[static_cast<size_t>(event.kind())];
-      if (models_) {
-        slot_->now_ns = batch_.base_time_ns + int64_t{1000} * event.time_us();
-        if (WasKilled(event.tid())) {
-          ++result_.outcomes[static_cast<size_t>(Outcome::kDropped)];
-          continue;
-        }
+      if (models_ && WasKilled(event.tid())) {
+        ++result_.outcomes[static_cast<size_t>(Outcome::kDropped)];
+        continue;
       }
       if (outcome == Outcome::kInvalid) outcome = Apply(event);
       if (slot_->oom_at != MemcgId::kNone) {

@@ -83,9 +83,13 @@ class Charges {
   // The same for every CPU, but those that other streams hold.
   void DrainAllStocks(CpuSlot& slot);
 
-  // A page of the cgroup goes to swap, where there is room for it; counts the events where there is not.
-  bool TryChargeSwap(CpuSlot& slot, Memcg& memcg);
-  void UnchargeSwap(CpuSlot& slot, MemcgId memcg);
+  // folio_alloc_swap(): where a page of the cgroup goes in swap; kNoSlot, and the events counted, where there
+  // is no room.
+  uint32_t AllocateSwap(CpuSlot& slot, Memcg& memcg, FolioId folio);
+  // The page has no place in swap any more.
+  void FreeSwap(CpuSlot& slot, Folio& folio);
+  // mem_cgroup_swap_full(): a page that comes back gives its place up at once.
+  bool SwapIsFull(const Memcg& memcg) const;
 
   void ModStat(CpuSlot& slot, MemcgId memcg, Stat stat, int32_t delta) {
     Mod(slot, StatsOf(slot, memcg), memcg, stat, delta);

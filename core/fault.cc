@@ -32,7 +32,7 @@ Outcome Faults<Forms>::Handle(CpuSlot& slot, Mm& mm, const FaultHints& hints, ui
   Pte& pte = *entry;
   if ((error_code & kFaultFetch) != 0 && mm.entry == 0) mm.entry = page;
   if (IsSwapEntry(pte)) {
-    Outcome outcome = SwapIn(slot, mm, pte);
+    Outcome outcome = SwapIn(slot, mm, pte, fault.write());
     if (outcome != Outcome::kOk) return outcome;
   }
   if (Present(pte, slot)) return fault.write() ? WriteProtect(fault, pte) : Outcome::kOk;
@@ -58,6 +58,7 @@ Outcome Faults<Forms>::WriteProtect(const Fault& fault, Pte& pte) {
   if (Raw(page) > Raw(FolioId::kZeroPage) && folio.anon()) {
     if (!folio.lru()) m_.lru.Drain(fault.slot);  // wp_can_reuse_anon_folio(): the batch's reference must go
     if (folio.mapcount() == 1) {
+      if (folio.Has(kFolioSwapCache)) FreeSwapOf(fault.slot, page);
       pte |= kPteWritable;
       return Outcome::kOk;
     }
@@ -74,7 +75,7 @@ Outcome Faults<Forms>::WriteUnseen(const Fault& fault, Pte& pte) {
     FolioId page = fault.mm.unbound.back();
     fault.mm.unbound.pop_back();
     pte = MakePte(page, kPteAccessed);
-    Outcome outcome = IsSwapEntry(pte) ? SwapIn(fault.slot, fault.mm, pte) : Outcome::kOk;
+    Outcome outcome = IsSwapEntry(pte) ? SwapIn(fault.slot, fault.mm, pte, true) : Outcome::kOk;
     return outcome == Outcome::kOk ? WriteProtect(fault, pte) : outcome;
   }
   Outcome outcome = SetAnonymous(fault, pte);
@@ -370,10 +371,10 @@ Outcome Faults<Forms>::Access(CpuSlot& slot, Mm& mm, uint64_t address) {
   Fault fault{slot, mm, none, page, 0, mm.vmas.Find(page)};
   fault.mm.mutex.AssertHeld();  // it is mm's
   FolioId id = PteFolio(*pte);
-  if (m_.arena.Get(id).dead()) {
+  if (m_.arena.Get(id).dead() || m_.arena.Get(id).unmapped()) {
     if (!slot.retries) m_.charges.ModStat(slot, mm.memcg.load(std::memory_order_relaxed), Stat::kPgfault, 1);
     if (IsSwapEntry(*pte)) {
-      Outcome outcome = SwapIn(slot, mm, *pte);
+      Outcome outcome = SwapIn(slot, mm, *pte, false);
       if (outcome != Outcome::kOk) return outcome;
     } else if (m_.arena.Get(id).anon()) {  // given up by MADV_FREE
       return SetAnonymous(fault, *pte);
@@ -392,45 +393,106 @@ Outcome Faults<Forms>::Access(CpuSlot& slot, Mm& mm, uint64_t address) {
 
 // The descriptor lives on: every entry that named it as swapped finds it again, as if each had faulted.
 template <class Forms>
-Outcome Faults<Forms>::SwapIn(CpuSlot& slot, Mm& mm, Pte pte) {
+Outcome Faults<Forms>::SwapIn(CpuSlot& slot, Mm& mm, Pte pte, bool write) {
   FolioId id = PteFolio(pte);
   Folio& folio = m_.arena.Get(id);
-  SpinLock& swap_lock = m_.SwapLockOf(id);
-  MemcgId owner;
-  {
-    Locked lock(swap_lock);
-    if (!folio.Has(kFolioSwapped)) return Outcome::kOk;  // another stream's fault was first
-    owner = SwapOwner(folio);
-  }
-  // mem_cgroup_swapin_charge_folio()
-  MemcgId memcg = m_.tree.Get(owner).online ? owner : mm.memcg.load(std::memory_order_relaxed);
-  if (!m_.charges.TryCharge(slot, memcg, 1)) return Outcome::kLimit;
-  Shadow shadow;
-  {
-    Locked lock(swap_lock);
-    if (!folio.Has(kFolioSwapped)) {
-      m_.charges.Uncharge(slot, memcg, 1);
-      return Outcome::kOk;
+  bool major = false;
+  for (;;) {
+    uint32_t place = SwapSpace::kNoSlot;
+    {
+      SpinLock& swap_lock = m_.SwapLockOf(id);
+      Locked lock(swap_lock);
+      if (!folio.Has(kFolioSwapped)) {
+        if (!major && (folio.flags.fetch_and(~kFolioReadahead, std::memory_order_relaxed) & kFolioReadahead))
+          m_.swap.CountHit();
+        uint64_t before = folio.state.fetch_and(~Folio::kUnmapped, std::memory_order_acq_rel);
+        if ((before & Folio::kUnmapped) == 0) return Outcome::kOk;  // another stream's fault was first
+        folio.Clear(kFolioYoungTwice);
+        folio.Set(kFolioYoung);
+        m_.charges.ModStat(slot, Folio::MemcgOf(before), Stat::kAnon, 1);
+        break;
+      }
+      place = SwapSlotOf(folio);
     }
-    shadow = {SwapEvictor(folio), int64_t{folio.index}, folio.Has(kFolioWorkingset)};
-    folio.next = folio.prev = FolioId::kNone;
-    folio.index = 0;
-    folio.Clear(kFolioSwapped | kFolioWorkingset | kFolioYoungTwice);
-    folio.Set(kFolioYoung);
-    // Alive, in the cgroup, and held by the batch that takes it to a list; its entries hold it as before.
-    uint64_t state = folio.state.load(std::memory_order_relaxed);
-    while (!folio.state.compare_exchange_weak(
-        state, Folio::StateOf(memcg, (state & Folio::kHolds) + Folio::kOneRef), std::memory_order_acq_rel)) {
-    }
+    // The first time with its neighbours; then what of these had it evicted again.
+    if (!(major ? ReadSwap(slot, mm, place, false) : ReadAheadSwap(slot, mm, place))) return Outcome::kLimit;
+    if (!major) m_.charges.ModStat(slot, mm.memcg.load(std::memory_order_relaxed), Stat::kPgmajfault, 1);
+    major = true;
   }
-  m_.charges.UnchargeSwap(slot, owner);
-  StatPending& stats = m_.charges.StatsOf(slot, memcg);
-  for (Stat stat : {Stat::kAnon, Stat::kPgpgin, Stat::kPswpin, Stat::kPgmajfault})
-    m_.charges.Mod(slot, stats, memcg, stat, 1);
-  m_.cache.Refault(slot, id, shadow);
-  m_.lru.AddNew(slot, id);
-  m_.lru.Drain(slot);
+  // should_try_to_free_swap()
+  if ((write && folio.mapcount() == 1) || folio.Has(kFolioMlocked) ||
+      m_.charges.SwapIsFull(m_.tree.Get(folio.memcg()))) {
+    FreeSwapOf(slot, id);
+  }
   return Outcome::kOk;
+}
+
+// swap_cluster_readahead(): what is written meanwhile to make room waits until all is asked for.
+template <class Forms>
+bool Faults<Forms>::ReadAheadSwap(CpuSlot& slot, const Mm& mm, uint32_t place) {
+  SwapSpace::Range range = m_.swap.ReadAhead(place);
+  bool charged = true;
+  for (uint32_t at = range.first; at <= range.last && charged; ++at) {
+    charged = ReadSwap(slot, mm, at, at != place);
+    slot.plugged = true;
+  }
+  slot.plugged = false;
+  m_.writeback_device.EndSwapWrites(slot);
+  m_.lru.Drain(slot);
+  return charged;
+}
+
+template <class Forms>
+bool Faults<Forms>::ReadSwap(CpuSlot& slot, const Mm& mm, uint32_t place, bool ahead) {
+  FolioId id = m_.swap.GetSwapped(m_.arena, place);
+  if (id == FolioId::kNone) return true;
+  Folio& folio = m_.arena.Get(id);
+  MemcgId memcg = m_.swap.Get(place).owner;  // mem_cgroup_swapin_charge_folio()
+  if (memcg == MemcgId::kNone || !m_.tree.Get(memcg).online) memcg = mm.memcg.load(std::memory_order_relaxed);
+  if (!m_.charges.TryCharge(slot, memcg, 1)) {
+    m_.lru.Put(slot, id);
+    return false;
+  }
+  Shadow shadow;
+  bool swapped;
+  {
+    SpinLock& swap_lock = m_.SwapLockOf(id);
+    Locked lock(swap_lock);
+    swapped = folio.Has(kFolioSwapped);
+    if (swapped) {
+      shadow = {SwapEvictor(folio), int64_t{folio.index}, folio.Has(kFolioWorkingset)};
+      folio.index = SwapSlotOf(folio);
+      folio.next = folio.prev = FolioId::kNone;
+      folio.Clear(kFolioSwapped | kFolioWorkingset | kFolioYoung | kFolioYoungTwice);
+      folio.Set(kFolioSwapCache | (ahead ? kFolioReadahead : 0));
+      // Alive, and in the cgroup; its entries hold it as before, and find it as a swap entry does.
+      uint64_t state = folio.state.load(std::memory_order_relaxed);
+      while (!folio.state.compare_exchange_weak(
+          state, Folio::StateOf(memcg, state & Folio::kHolds) | Folio::kUnmapped,
+          std::memory_order_acq_rel)) {
+      }
+    }
+  }
+  if (swapped) {
+    StatPending& stats = m_.charges.StatsOf(slot, memcg);
+    for (Stat stat : {Stat::kSwapcached, Stat::kPgpgin, Stat::kPswpin})
+      m_.charges.Mod(slot, stats, memcg, stat, 1);
+    slot.folios.CountInUse(1);
+    m_.cache.Refault(slot, id, shadow);
+    m_.lru.Add(slot, id);
+  } else {  // another stream was there first
+    m_.charges.Uncharge(slot, memcg, 1);
+  }
+  m_.lru.Put(slot, id);
+  return true;
+}
+
+template <class Forms>
+void Faults<Forms>::FreeSwapOf(CpuSlot& slot, FolioId id) {
+  Folio& folio = m_.arena.Get(id);
+  SpinLock& swap_lock = m_.SwapLockOf(id);
+  Locked lock(swap_lock);
+  if (folio.Has(kFolioSwapCache) && !folio.Has(kFolioWriteback)) m_.charges.FreeSwap(slot, folio);
 }
 
 template <class Forms>
@@ -469,7 +531,7 @@ bool Faults<Forms>::PopulatePage(const Fault& fault) {
   Pte* entry = m_.kernel.Ensure(fault.slot, fault.mm, fault.page);
   if (entry == nullptr) return false;
   Pte& pte = *entry;
-  Outcome outcome = IsSwapEntry(pte) ? SwapIn(fault.slot, fault.mm, pte) : Outcome::kOk;
+  Outcome outcome = IsSwapEntry(pte) ? SwapIn(fault.slot, fault.mm, pte, fault.write()) : Outcome::kOk;
   if (outcome != Outcome::kOk) return false;
   if (Present(pte, fault.slot)) {
     if (!fault.write() || (pte & kPteWritable) != 0) return false;

@@ -51,14 +51,13 @@ class Faults {
   bool Present(Pte& pte, CpuSlot& slot) {
     if (pte == 0) return false;
     if (Raw(PteFolio(pte)) <= Raw(FolioId::kZeroPage) || !m_.arena.Get(PteFolio(pte)).dead()) return true;
-    if (m_.arena.Get(PteFolio(pte)).Has(kFolioSwapped)) return true;  // a swap entry
+    if (m_.arena.Get(PteFolio(pte)).Has(kFolioSwapped)) return true;
     DropPte(slot, pte);
     return false;
   }
   bool IsSwapEntry(Pte pte) const {
     if (!m_.charges.models_reclaim() || Raw(PteFolio(pte)) <= Raw(FolioId::kZeroPage)) return false;
-    const Folio& folio = m_.arena.Get(PteFolio(pte));
-    return folio.dead() && folio.Has(kFolioSwapped);
+    return m_.arena.Get(PteFolio(pte)).unmapped();
   }
   // Faults that no event told: populate, mlock.  Every page of the range that is not present.
   // False where it gave up at the node's RAM.
@@ -88,7 +87,12 @@ class Faults {
   void MapFolio(const Fault& fault, File& file, PageIndex index)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
   // do_swap_page(): the page comes back, for all that had it mapped.
-  Outcome SwapIn(CpuSlot& slot, Mm& mm, Pte pte) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
+  Outcome SwapIn(CpuSlot& slot, Mm& mm, Pte pte, bool write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
+  // False where a page could not be charged.
+  bool ReadAheadSwap(CpuSlot& slot, const Mm& mm, uint32_t place);
+  bool ReadSwap(CpuSlot& slot, const Mm& mm, uint32_t place, bool ahead);
+  // folio_free_swap()
+  void FreeSwapOf(CpuSlot& slot, FolioId id);
   // filemap_fault() of a page that the model has reclaimed though the trace's kernel had not.
   Outcome MapMissed(const Fault& fault, FileId file, PageIndex index)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);

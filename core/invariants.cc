@@ -179,20 +179,24 @@ class Checker {
         Wrong(absl::StrCat("folio ", id, ": refs ", Folio::RefsOf(state), ", holders ", count_.refs[id]));
       }
       if ((state & Folio::kHolds) == 0) continue;
-      if (folio.Has(kFolioSwapped)) {
-        MemcgId owner = SwapOwner(folio);
-        if (!folio.dead() || !folio.anon()) Wrong(absl::StrCat("folio ", id, ": in swap, and here"));
-        ++StatOf(owner, Stat::kSwap);
-        ++count_.stock_refs[Raw(owner)];
-        continue;
+      if (folio.Has(kFolioSwapped | kFolioSwapCache)) {
+        const SwapSpace::Entry swap = m_.swap.Get(SwapSlotOf(folio));
+        if (swap.folio != FolioId{id} || !folio.anon() || folio.dead() != folio.Has(kFolioSwapped))
+          Wrong(absl::StrCat("folio ", id, ": is not what its place in swap says"));
+        ++StatOf(swap.owner, Stat::kSwap);
+        ++count_.stock_refs[Raw(swap.owner)];
       }
+      if (folio.unmapped() != folio.Has(kFolioSwapped) && !folio.Has(kFolioSwapCache))
+        Wrong(absl::StrCat("folio ", id, ": its entries are swap entries, but it is not in swap"));
+      if (folio.Has(kFolioSwapped)) continue;
       in_use += folio.pages();
       MemcgId memcg = folio.memcg();
       if (((state & Folio::kDead) != 0) != (memcg == MemcgId::kNone))
         Wrong(absl::StrCat("folio ", id, ": dead or charged, not both"));
       if (memcg == MemcgId::kNone) continue;
       count_.charged[Raw(memcg)] += folio.pages();
-      if (folio.anon() && count_.mappings[id] > 0) ++StatOf(memcg, Stat::kAnon);
+      if (folio.anon() && count_.mappings[id] > 0 && !folio.unmapped()) ++StatOf(memcg, Stat::kAnon);
+      if (folio.Has(kFolioSwapCache)) ++StatOf(memcg, Stat::kSwapcached);
     }
     if (in_use != m_.ResidentPages()) {
       Wrong(absl::StrCat("arena says ", m_.ResidentPages(), " pages in use, folios ", in_use));
@@ -227,10 +231,11 @@ class Checker {
   }
 
   void CheckMemcgs() {
-    constexpr Stat kStates[] = {
-        Stat::kAnon,         Stat::kFile,        Stat::kShmem,        Stat::kFileMapped,   Stat::kFileDirty,
-        Stat::kInactiveAnon, Stat::kActiveAnon,  Stat::kInactiveFile, Stat::kActiveFile,   Stat::kUnevictable,
-        Stat::kPagetables,   Stat::kKernelStack, Stat::kSwap,         Stat::kFileWriteback};
+    constexpr Stat kStates[] = {Stat::kAnon,        Stat::kFile,          Stat::kShmem,
+                                Stat::kFileMapped,  Stat::kFileDirty,     Stat::kInactiveAnon,
+                                Stat::kActiveAnon,  Stat::kInactiveFile,  Stat::kActiveFile,
+                                Stat::kUnevictable, Stat::kPagetables,    Stat::kKernelStack,
+                                Stat::kSwap,        Stat::kFileWriteback, Stat::kSwapcached};
     std::vector<int64_t> usage = count_.charged;
     std::vector<std::array<int64_t, kStats>> recursive = count_.stats;
     std::map<MemcgId, std::array<int64_t, kStats>> exact = ReadExact(m_);

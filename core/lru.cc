@@ -255,9 +255,10 @@ bool Lru<Forms>::Migrate(CpuSlot& slot, FolioId head, MemcgId to) {
     charges_.ModStat(slot, from, stat, -1);
     charges_.ModStat(slot, to, stat, 1);
   };
-  bool mapped = Folio::MapcountOf(state) > 0;
+  bool mapped = Folio::IsMapped(state);
   if (folio.anon()) {
     if (mapped) move(Stat::kAnon);
+    if (folio.Has(kFolioSwapCache)) move(Stat::kSwapcached);
   } else {
     move(Stat::kFile);
     if (folio.Has(kFolioSwapBacked)) move(Stat::kShmem);
@@ -408,9 +409,9 @@ void Lru<Forms>::FlushEnded(CpuSlot& slot) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         run.Count(list, -static_cast<int32_t>(pages));
       }
       last_pages += pages;
-      last_mapped += Folio::MapcountOf(state);
+      last_mapped += Folio::IsMapped(state);
     }
-    if (folio.Has(kFolioSwapped)) charges_.UnchargeSwap(slot, SwapOwner(folio));
+    if (folio.Has(kFolioSwapped | kFolioSwapCache)) charges_.FreeSwap(slot, folio);
     arena_.Free(slot.folios, head, folio);
   }
   slot.ended.count = 0;
@@ -423,9 +424,10 @@ template <class Forms>
 void Lru<Forms>::LetGoOfIsolated(CpuSlot& slot, FolioId head) {
   Folio& folio = arena_.Get(head);
   uint64_t before = folio.state.fetch_sub(Folio::kOneMapping, std::memory_order_acq_rel);
-  if ((before & Folio::kDead) == 0) charges_.ModStat(slot, Folio::MemcgOf(before), Stat::kAnon, -1);
+  if ((before & Folio::kDead) == 0 && (before & Folio::kUnmapped) == 0)
+    charges_.ModStat(slot, Folio::MemcgOf(before), Stat::kAnon, -1);
   if ((before & Folio::kHolds) != Folio::kOneMapping) return;  // reclaim's reference is the last one
-  if (folio.Has(kFolioSwapped)) charges_.UnchargeSwap(slot, SwapOwner(folio));
+  if (folio.Has(kFolioSwapped)) charges_.FreeSwap(slot, folio);
   arena_.Free(slot.folios, head, folio);
 }
 

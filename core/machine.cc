@@ -42,8 +42,7 @@ uint64_t Machine::ResidentPages() const {
   int64_t pages = 0;
   for (const std::unique_ptr<CpuSlot>& slot : cpus)
     pages += slot->folios.in_use.load(std::memory_order_relaxed);
-  return static_cast<uint64_t>(pages -
-                               tree.root().swap.usage_pages());  // what is in swap has a descriptor only
+  return static_cast<uint64_t>(pages);
 }
 
 void Machine::AddCpuStats(MemcgId memcg) {

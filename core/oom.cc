@@ -36,10 +36,10 @@ void OomKiller<Forms>::CountPages(const Process& process,
   auto count = [&](FolioId page) {
     if (Raw(page) <= Raw(FolioId::kZeroPage)) return;
     const Folio& folio = m_.arena.Get(page);
-    if (!folio.dead()) {
-      ++seen.rss_pages;
-    } else if (folio.Has(kFolioSwapped)) {
+    if (folio.unmapped() || (folio.dead() && folio.Has(kFolioSwapped))) {
       ++seen.swap_pages;
+    } else if (!folio.dead()) {
+      ++seen.rss_pages;
     }
   };
   mm.page_table.ForEach({0, ~uint64_t{0}}, [&](PageNumber, Pte& pte) { count(PteFolio(pte)); });

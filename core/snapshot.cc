@@ -470,6 +470,7 @@ void Snapshot::WalkProcesses(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALY
 // What is dirty and on its way to disk.  Records of the OOM killer's calls are not kept, their number is.
 template <typename Archive>
 void Snapshot::WalkWriteback(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  m.swap.Walk(a);
   a(m.oom_calls);
   WritebackQueue& queue = m.writeback;
   for (std::deque<WritebackQueue::Entry>* entries : {&queue.dirty, &queue.in_flight}) {

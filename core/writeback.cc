@@ -46,6 +46,26 @@ void Writeback<Forms>::Advance(CpuSlot& slot) {
 }
 
 template <class Forms>
+void Writeback<Forms>::WriteToSwap(CpuSlot& slot, FolioId head) {
+  Folio& folio = machine_.arena.Get(head);
+  folio.Get();
+  folio.Set(kFolioWriteback | kFolioReclaim);
+  charges_.ModStat(slot, folio.memcg(), Stat::kPswpout, 1);
+  slot.swap_writes.push_back(head);
+}
+
+// folio_end_writeback(): to the end of the list from which reclaim takes.
+template <class Forms>
+void Writeback<Forms>::EndSwapWrites(CpuSlot& slot) {
+  for (FolioId head : slot.swap_writes) {
+    machine_.arena.Get(head).Clear(kFolioWriteback | kFolioReclaim);
+    lru_.Rotate(slot, head);
+    lru_.Put(slot, head);
+  }
+  slot.swap_writes.clear();
+}
+
+template <class Forms>
 bool Writeback<Forms>::HasReason(int64_t now_ns) {
   return !queue_.dirty.empty() && (queue_.woken_pages > 0 || queue_.dirty_pages > background_pages_ ||
                                    queue_.dirty.front().time_ns + kExpireNs <= now_ns);

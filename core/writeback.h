@@ -31,6 +31,10 @@ class Writeback {
   void Wake(CpuSlot& slot);
   // A task waits for so long, and the device goes on.
   void Wait(CpuSlot& slot, int64_t ns);
+  // A page of the swap cache begins to be written.
+  void WriteToSwap(CpuSlot& slot, FolioId head);
+  // The swap device, of which no rate is modelled, has written what it was given.
+  void EndSwapWrites(CpuSlot& slot);
   // What is done by the time of the event at hand is clean.
   void Advance(CpuSlot& slot);
 
