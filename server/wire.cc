@@ -198,6 +198,11 @@ bool ConvertProcess(const v1::SideEvent& from, core::WideBody* to) {
     case v1::SideEvent::kComm:
       *to = wide::Comm{from.comm().name()};
       return true;
+    case v1::SideEvent::kSetOomScoreAdj: {
+      const v1::SetOomScoreAdj& set = from.set_oom_score_adj();
+      *to = wide::SetOomScoreAdj{set.target_tid(), set.oom_score_adj()};
+      return true;
+    }
     case v1::SideEvent::kReclaimBegin:
       *to = wide::ReclaimBegin{};
       return true;

@@ -136,6 +136,12 @@ TEST(WireTest, FieldsOfSideEventsArrive) {
   EXPECT_EQ(overcommit.policy, core::OvercommitPolicy::kNever);
   EXPECT_EQ(overcommit.ratio_percent, 80u);
   EXPECT_EQ(overcommit.kbytes, 12u);
+
+  from.mutable_set_oom_score_adj()->set_target_tid(11);
+  from.mutable_set_oom_score_adj()->set_oom_score_adj(-998);
+  const core::WideEvent adjusted = Converted(from);
+  EXPECT_EQ(std::get<wide::SetOomScoreAdj>(adjusted.body).target_tid, 11u);
+  EXPECT_EQ(std::get<wide::SetOomScoreAdj>(adjusted.body).oom_score_adj, -998);
 }
 
 TEST(WireTest, FrequentEventsAreReadInPlace) {

@@ -167,7 +167,7 @@ class Feeder {
         return log_.Wide(tid, wide::SetOvercommit{kPolicies[Below(3)], 50 + Below(50), 0});
       }
       case 26: {
-        if (Below(8) > 0) return;
+        if (Below(8) > 0) return log_.SetOomScoreAdj(tid, static_cast<int32_t>(Below(2001)) - 1000);
         return log_.SetKnob(1 + Below(2), "memory.max",
                             Below(3) == 0 ? "max" : std::to_string(Below(4096) << 12));
       }
