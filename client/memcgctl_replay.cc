@@ -194,13 +194,12 @@ class ReplayCommand {
     return Conclude(status, replay, notables);
   }
 
-  // The knobs with their values on that node, and whether their cgroups are there already.
+  // The knobs, and whether their cgroups are there already.
   absl::Status FillKnobs(const v1::Node& node, std::vector<CgroupKnob>* knobs) {
     *knobs = flags_.knobs;
     if (!knobs->empty() && node.spec().reclaim() != v1::RECLAIM_MODE_MODELLED && !flags_.spec.reclaim_given())
       PrintWarning(absl::StrCat("node ", node_, " is there already and does not reclaim by itself"));
     for (CgroupKnob& knob : *knobs) {
-      ResolveShare(&knob, node.spec().memory_bytes(), node.spec().swap_bytes());
       if (fresh_) continue;
       absl::StatusOr<v1::Cgroup> cgroup = client_.GetCgroup(node_, knob.path);
       if (!cgroup.ok() && cgroup.status().code() != absl::StatusCode::kNotFound) return cgroup.status();

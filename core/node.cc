@@ -62,6 +62,10 @@ void SetKnob(Memcg& memcg, std::string_view knob, const std::string& value, uint
   if (knob == "memory.oom.group") memcg.reclaim.oom_group = value == "1";
 }
 
+KnobSizes SizesOf(const NodeConfig& config) {
+  return {config.page_size, config.memory_bytes, config.swap_bytes};
+}
+
 std::string Quoted(std::string_view path) {
   return absl::StrCat("\"", absl::CHexEscape(absl::string_view(path.data(), path.size())), "\"");
 }
@@ -198,7 +202,7 @@ absl::Status Node::SetKnobsAtCut(std::string_view path, const std::map<std::stri
   }
   std::map<std::string, std::string> checked;
   for (const auto& [knob, value] : knobs) {
-    absl::StatusOr<std::string> shown = CheckKnob(knob, value, machine_->config.page_size);
+    absl::StatusOr<std::string> shown = CheckKnob(knob, value, SizesOf(machine_->config));
     if (!shown.ok()) return shown.status();
     checked[knob] = *shown;
   }
@@ -232,7 +236,7 @@ void Node::WithReclaim(const auto& work) {
   }
 }
 
-absl::Status Node::Reclaim(std::string_view path, std::string_view request) {
+absl::Status Node::Reclaim(std::string_view path, std::string_view request, uint64_t* reclaimed_bytes) {
   absl::Status status = CheckCgroupPath(path);
   if (!status.ok()) return status;
   absl::StatusOr<ReclaimRequest> asked = ParseReclaimRequest(request, machine_->config.page_size);
@@ -247,6 +251,8 @@ absl::Status Node::Reclaim(std::string_view path, std::string_view request) {
     reclaimed = workings.reclaimer.Proactive(slot, *memcg, asked->pages, asked->swappiness);
   });
   FreeDyingAtCut();
+  if (reclaimed_bytes != nullptr)
+    *reclaimed_bytes = static_cast<uint64_t>(reclaimed) * machine_->config.page_size;
   if (reclaimed >= asked->pages) return absl::OkStatus();
   return absl::AbortedError(absl::StrCat("EAGAIN: reclaimed ", reclaimed * machine_->config.page_size, " of ",
                                          asked->pages * machine_->config.page_size, " bytes of cgroup ",

@@ -209,7 +209,7 @@ class Node {
   // memory.reclaim: "N" or "N swappiness=S" (0 … 200, or max: anonymous pages only).  ABORTED, as EAGAIN,
   // where less was to be had, with how much it was; FAILED_PRECONDITION where the node's model does not
   // reclaim.
-  absl::Status Reclaim(std::string_view path, std::string_view request);
+  absl::Status Reclaim(std::string_view path, std::string_view request, uint64_t* reclaimed_bytes = nullptr);
   // Calls of the OOM killer after that one, the oldest first, of the last kMostOomRecords.
   static constexpr size_t kMostOomRecords = 1024;
   std::vector<OomRecord> OomRecords(uint64_t after_sequence, size_t limit);

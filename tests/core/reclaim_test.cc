@@ -395,10 +395,14 @@ TEST(ReclaimTest, AskingForMoreThanThereIsGetsWhatThereIs) {
   uint32_t file = d.File(7);
   for (uint32_t page = 0; page < kMiB; ++page) d.FileAdd(10, file, page);
   d.Flush();
-  EXPECT_TRUE(d.node().Reclaim("/a", "256K").ok());
-  EXPECT_GE(d.Stat("/a", "pgsteal_proactive"), 64);
-  absl::Status status = d.node().Reclaim("/a", "1G");
+  uint64_t reclaimed = 0;
+  EXPECT_TRUE(d.node().Reclaim("/a", "256K", &reclaimed).ok());
+  EXPECT_GE(reclaimed, uint64_t{256} << 10);
+  EXPECT_EQ(d.Stat("/a", "pgsteal_proactive"), static_cast<int64_t>(reclaimed / 4096));
+  uint64_t rest = 0;
+  absl::Status status = d.node().Reclaim("/a", "1G", &rest);
   EXPECT_TRUE(absl::IsAborted(status)) << status;
+  EXPECT_EQ(rest + reclaimed, uint64_t{1} << 20) << "all that there was";
   EXPECT_EQ(d.Stat("/a", "file"), 0);
   EXPECT_TRUE(absl::IsInvalidArgument(d.node().Reclaim("/a", "-1")));
   EXPECT_TRUE(absl::IsInvalidArgument(d.node().Reclaim("/a", "1M swappiness=300")));
