@@ -9,6 +9,7 @@
 #include "core/event_stream.h"
 #include "core/knobs.h"
 #include "core/node_cut.h"
+#include "core/peak_watches.h"
 #include "core/stat_reader.h"
 
 namespace memcgd::core {
@@ -96,7 +97,8 @@ absl::StatusOr<std::unique_ptr<Node>> Node::Create(const NodeConfig& config) {
   return std::unique_ptr<Node>(new Node(config));
 }
 
-Node::Node(const NodeConfig& config) : cut_(std::make_unique<Cut>()), machine_(MakeMachine(config)) {}
+Node::Node(const NodeConfig& config)
+    : cut_(std::make_unique<Cut>()), machine_(MakeMachine(config)), peaks_(std::make_unique<PeakWatches>()) {}
 
 Node::~Node() = default;
 
@@ -257,6 +259,39 @@ absl::Status Node::Reclaim(std::string_view path, std::string_view request, uint
   return absl::AbortedError(absl::StrCat("EAGAIN: reclaimed ", reclaimed * machine_->config.page_size, " of ",
                                          asked->pages * machine_->config.page_size, " bytes of cgroup ",
                                          Quoted(path)));
+}
+
+absl::StatusOr<Node::PeakWatch> Node::OpenPeaks(std::string_view path) {
+  absl::Status status = CheckCgroupPath(path);
+  if (!status.ok()) return status;
+  Locked cut(cut_->lock);
+  Memcg* memcg = machine_->tree.Find(path);
+  if (memcg == nullptr) return NoCgroup(path);
+  const uint64_t watcher = peaks_->Open(*memcg);
+  if (watcher == 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cgroup ", Quoted(path), " has ", PeakWatches::kMost, " watches of its peaks already"));
+  }
+  return PeakWatch{std::string(path), Raw(memcg->id), watcher};
+}
+
+absl::StatusOr<PeakReading> Node::ReadPeaks(const PeakWatch& watch, bool reset_memory, bool reset_swap) {
+  Locked cut(cut_->lock);
+  Memcg* memcg = machine_->tree.Find(watch.path);
+  if (memcg == nullptr || Raw(memcg->id) != watch.cgroup)
+    return absl::NotFoundError(absl::StrCat("cgroup ", Quoted(watch.path), " was removed"));
+  const PeakWatches::Peaks peaks = peaks_->Read(*memcg, watch.watcher);
+  peaks_->Reset(*memcg, watch.watcher, reset_memory, reset_swap);
+  const auto bytes = [page = machine_->config.page_size](int64_t pages) {
+    return static_cast<uint64_t>(pages) * page;
+  };
+  return PeakReading{bytes(peaks.memory_pages), bytes(peaks.swap_pages), bytes(memcg->memory.usage_pages()),
+                     bytes(memcg->swap.usage_pages())};
+}
+
+void Node::ClosePeaks(const PeakWatch& watch) {
+  Locked cut(cut_->lock);
+  peaks_->Close(MemcgId{static_cast<uint32_t>(watch.cgroup)}, watch.watcher);
 }
 
 std::vector<OomRecord> Node::OomRecords(uint64_t after_sequence, size_t limit) {

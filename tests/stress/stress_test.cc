@@ -246,14 +246,18 @@ void Stress(uint32_t threads, uint32_t cpus, const Mechanisms& mechanisms = {}) 
   std::atomic<bool> done{false};
   // Reads, saves and hashes at cuts while the streams run.
   std::thread reader([&] {
+    const Node::PeakWatch peaks = *node->OpenPeaks("/");
     for (int i = 0; !done.load(std::memory_order_relaxed); ++i) {
       EXPECT_TRUE(node->ReadCgroup("/", false, i % 2 == 0, i % 4 != 0).ok());  // mostly beside batches
       (void)node->ReadCgroup("/shared", false, false, true);
       EXPECT_TRUE(node->ListCgroups("/", "", 100).ok());
       (void)node->GetCgroup("/shared");
       if (i % 16 == 0) node->StateHash();
+      const PeakReading peak = *node->ReadPeaks(peaks, i % 4 == 0, i % 4 == 1);
+      EXPECT_GE(peak.memory_peak_bytes, peak.memory_current_bytes);
       std::this_thread::yield();
     }
+    node->ClosePeaks(peaks);
   });
   std::vector<std::thread> crew;
   for (std::unique_ptr<Feeder>& feeder : feeders) {
