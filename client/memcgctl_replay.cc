@@ -49,19 +49,27 @@ class AnswerPrinter {
 
   // What stands before the first answer, and behind the last.
   absl::Status Begin() { return Write(context_.json() && !times_.empty() ? "[\n" : ""); }
-  absl::Status End() { return Write(context_.json() && !times_.empty() ? "\n]\n" : ""); }
+  absl::Status End(uint64_t high_delay_us) {
+    if (!context_.json()) return absl::OkStatus();
+    return Write(times_.empty() ? FinalJson(high_delay_us) : "\n]\n");
+  }
 
   absl::Status Print(size_t index, const v1::State& state) {
-    if (context_.json()) return Write(times_.empty() ? FinalJson(state) : JsonAt(index, state));
+    if (context_.json() && times_.empty()) {  // the last acknowledgement, and with it the sums, is to come
+      final_ = state;
+      return absl::OkStatus();
+    }
+    if (context_.json()) return Write(JsonAt(index, state));
     return Write(absl::StrCat(Heading(index, state), CgroupsTable(state)));
   }
 
  private:
   absl::Status Write(const std::string& text) { return context_.out->Write(text); }
 
-  std::string FinalJson(const v1::State& state) const {
-    return absl::StrCat("{\"node\": ", JsonString(node_), ", \"committed_as\": ", state.committed_as_bytes(),
-                        ", \"cgroups\": ", CgroupsJson(state), "}\n");
+  std::string FinalJson(uint64_t high_delay_us) const {
+    return absl::StrCat("{\"node\": ", JsonString(node_), ", \"committed_as\": ", final_.committed_as_bytes(),
+                        ", \"high_delay_us\": ", high_delay_us, ", \"cgroups\": ", CgroupsJson(final_),
+                        "}\n");
   }
   std::string JsonAt(size_t index, const v1::State& state) const {
     return absl::StrCat(index == 0 ? "" : ",\n", "{\"time\": ", times_[index].text,
@@ -77,6 +85,7 @@ class AnswerPrinter {
   Context& context_;
   const std::string node_;
   const std::vector<StatTime> times_;
+  v1::State final_;
 };
 
 // --memory-max and its kind: PATH=VALUE, any number of times, each path once.
@@ -189,7 +198,7 @@ class ReplayCommand {
     running = &replay;
     absl::Status status = printer.Begin();
     if (status.ok()) status = replay.Run();
-    if (status.ok()) status = printer.End();
+    if (status.ok()) status = printer.End(replay.counts().sent.high_delay_us);
     status.ok() ? progress.ShowEnd(replay.counts()) : progress.Clear();
     return Conclude(status, replay, notables);
   }

@@ -35,8 +35,13 @@ absl::Status CheckConfig(const NodeConfig& config) {
       forms.stats > StatsForm::kRstat || forms.lru_lock > LruLock::kPerNode) {
     return absl::InvalidArgumentError("reclaim or a mechanism has no such form");
   }
-  if (config.writeback_bytes_per_second == 0)
-    return absl::InvalidArgumentError("writeback_bytes_per_second is 0: nothing dirty would ever be written");
+  // So slow a disk that the time of what is on its way to it still fits 64 bits.
+  constexpr uint64_t kMinWriteback = 4096;
+  if (config.writeback_bytes_per_second < kMinWriteback || config.writeback_bytes_per_second > kMaxBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("writeback_bytes_per_second ",
+                                                   config.writeback_bytes_per_second, " is not in ",
+                                                   kMinWriteback, " … 2^52"));
+  }
   if (config.swap_bytes > kMaxBytes) {
     return absl::InvalidArgumentError(absl::StrCat("swap_bytes ", config.swap_bytes, " are over 2^52"));
   }

@@ -41,7 +41,7 @@ struct NodeConfig {
   uint32_t overcommit_ratio = 50;  // percent
   uint64_t overcommit_kbytes = 0;  // where not 0 it takes the ratio's place
   Reclaim reclaim = Reclaim::kRecorded;
-  uint64_t writeback_bytes_per_second = uint64_t{200} << 20;  // of modelled reclaim
+  uint64_t writeback_bytes_per_second = uint64_t{200} << 20;  // of modelled reclaim; 4096 … 2^52
   Mechanisms mechanisms;
 };
 

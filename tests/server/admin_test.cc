@@ -271,6 +271,15 @@ INSTANTIATE_TEST_SUITE_P(
                 [](AdminTest* t) {
                   return CreateWith(t, [](v1::NodeSpec* spec) { spec->set_page_size(5000); });
                 }},
+        Refusal{"NoWriteback", kInvalid, "writeback_bytes_per_second 0 is not in 4096 … 2^52",
+                [](AdminTest* t) {
+                  return CreateWith(t, [](v1::NodeSpec* spec) { spec->set_writeback_bytes_per_second(0); });
+                }},
+        Refusal{"TooMuchWriteback", kInvalid, "writeback_bytes_per_second",
+                [](AdminTest* t) {
+                  return CreateWith(
+                      t, [](v1::NodeSpec* spec) { spec->set_writeback_bytes_per_second(UINT64_MAX); });
+                }},
         Refusal{"UnknownPolicy", kInvalid, "overcommit",
                 [](AdminTest* t) {
                   return CreateWith(t, [](v1::NodeSpec* spec) {
