@@ -530,6 +530,18 @@ void FillReading(const core::CgroupReading& from, v1::ReadCgroupResponse* to) {
   }
 }
 
+absl::Status ReadPeaks(core::Node* node, const PeakWatch& watch, const v1::WatchPeakRequest& request,
+                       v1::WatchPeakResponse* to) {
+  const absl::StatusOr<core::PeakReading> peaks =
+      node->ReadPeaks(watch, request.reset_memory(), request.reset_swap());
+  if (!peaks.ok()) return peaks.status();
+  to->set_memory_peak_bytes(peaks->memory_peak_bytes);
+  to->set_swap_peak_bytes(peaks->swap_peak_bytes);
+  to->set_memory_current_bytes(peaks->memory_current_bytes);
+  to->set_swap_current_bytes(peaks->swap_current_bytes);
+  return absl::OkStatus();
+}
+
 // ---- OOM
 
 namespace {
