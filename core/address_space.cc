@@ -264,7 +264,9 @@ Outcome AddressSpaces<Forms>::Madvise(CpuSlot& slot, Mm& mm, PageRange range, ui
           pte = 0;
           return;
         }
-        if (folio.anon() && folio.mapcount() == 1) m_.lru.MarkLazyFree(slot, page);
+        if (!folio.anon() || folio.mapcount() != 1) return;
+        if (folio.Has(kFolioSwapCache)) faults_.FreeSwapOf(slot, page);
+        m_.lru.MarkLazyFree(slot, page);
       });
       break;
     case kMadvRemove: {
@@ -337,6 +339,7 @@ Outcome AddressSpaces<Forms>::Fork(CpuSlot& slot, Mm& parent, Mm& child) ABSL_NO
   if (!m_.kernel.CopyTables(slot, parent, child)) return Outcome::kLimit;
   bool made = true;
   parent.page_table.ForEach({0, ~uint64_t{0}}, [&](PageNumber page, Pte& pte) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    if (!made) return;
     ++slot.ptes_walked;
     FolioId id = PteFolio(pte);
     if (Raw(id) > Raw(FolioId::kZeroPage)) {
@@ -390,7 +393,9 @@ void AddressSpaces<Forms>::AddPresent(CpuSlot& slot, Mm& mm, PageRange range, bo
   mm.vmas.ForEachWithin(range, [&](Vma& vma) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     if (vma.file == FileId::kNone) return;
     // Before the file's mutex: reclaim may want it.
-    for (PageNumber page = vma.range.first; page < vma.range.end; ++page) m_.kernel.Ensure(slot, mm, page);
+    for (PageNumber page = vma.range.first; page < vma.range.end; ++page) {
+      if (m_.kernel.Ensure(slot, mm, page) == nullptr) return;
+    }
     File& file = m_.files.Get(vma.file);
     Locked file_lock(file.mutex);
     for (PageNumber page = vma.range.first; page < vma.range.end; ++page) {

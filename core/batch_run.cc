@@ -95,7 +95,7 @@ void BatchRun<Forms>::ApplyEvents(size_t begin,
 // its own process is dead, or there is nobody left to kill.
 template <class Forms>
 Outcome BatchRun<Forms>::AfterOom(uint32_t tid, const auto& apply) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-  for (;;) {
+  for (bool first = true;; first = false) {
     uint32_t cpu = slot_->cpu;
     int64_t now_ns = slot_->now_ns;
     Memcg& at = m_.tree.Get(std::exchange(slot_->oom_at, MemcgId::kNone));
@@ -107,8 +107,10 @@ Outcome BatchRun<Forms>::AfterOom(uint32_t tid, const auto& apply) ABSL_NO_THREA
     node_.cut_->lock.Lock();
     EnterCpu(cpu);
     slot_->now_ns = now_ns;
-    // Another stream's may have made room meanwhile.
-    bool killed = at.memory.margin_pages() > 0 || m_.oom.Kill(*slot_, at, charged, tid);
+    // Another stream may have made room meanwhile; once, as what looks like room may be what the event itself
+    // gave back when it was refused.
+    bool killed =
+        (first && at.memory.margin_pages() >= slot_->oom_pages) || m_.oom.Kill(*slot_, at, charged, tid);
     if (!m_.oom_records.empty() && m_.oom_records.back().sequence > oom_seen_) {
       oom_seen_ = m_.oom_records.back().sequence;
       result_.ooms.push_back(oom_seen_);
@@ -460,6 +462,8 @@ bool BatchRun<Forms>::DropsWide(const WideEvent& wide, const Body& body) {
     return WasKilled(body.target_tid);
   } else if constexpr (std::is_same_v<Body, wide::Clone>) {
     if (!WasKilled(wide.tid)) return false;
+    Thread* stale = m_.processes.Find(body.child_tid);
+    if (stale != nullptr) m_.processes.Exit(*slot_, *stale, false);  // as where the child is made
     Locked lock(m_.table.mutex);
     m_.table.Ensure(body.child_tid).oom_killed = true;
     return true;
@@ -662,7 +666,8 @@ Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::MigrateFolio& m
     FolioId page = m_.cache.Find(file, migrate.index);
     if (page == FolioId::kNone) return Outcome::kUnseenPage;
     slot_->held_file = &file;
-    bool moved = m_.lru.Migrate(*slot_, m_.arena.HeadOf(page), memcg->id);
+    bool moved =
+        m_.lru.Migrate(*slot_, m_.arena.HeadOf(page), memcg->id, m_.FolioLockOf(m_.arena.HeadOf(page)));
     slot_->held_file = nullptr;
     return moved ? Outcome::kOk : Outcome::kCacheMismatch;
   }

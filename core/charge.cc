@@ -67,6 +67,7 @@ bool Charges<Forms>::MakeRoom(CpuSlot& slot, Memcg& memcg, uint32_t pages, PageC
       if (pages > kCostlyPages) return false;
       slot.oom_at = over.id;
       slot.oom_memcg = memcg.id;
+      slot.oom_pages = pages;
       return false;
     }
     if (memcg.memory.TryCharge(pages, &failed)) return true;

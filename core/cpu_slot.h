@@ -58,10 +58,11 @@ struct alignas(64) CpuSlot {
   // Uncharges of one cgroup, gathered until another's comes or the event ends (struct uncharge_gather).
   MemcgId uncharge_memcg = MemcgId::kNone;
   uint32_t uncharge_pages = 0;
-  // Modelled reclaim: a charge that gave up, whose limit it met and for whom it was; the batch then calls the
-  // OOM killer and tries the event again.
+  // Modelled reclaim: a charge that gave up, whose limit it met, for whom and how much it was; the batch then
+  // calls the OOM killer and tries the event again.
   MemcgId oom_at = MemcgId::kNone;
   MemcgId oom_memcg = MemcgId::kNone;
+  uint32_t oom_pages = 0;
   // Pages that a task charged over memory.high since it was last held up (memcg_nr_pages_over_high).
   MemcgId over_high_memcg = MemcgId::kNone;
   uint32_t over_high_pages = 0;

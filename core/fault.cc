@@ -400,8 +400,8 @@ Outcome Faults<Forms>::SwapIn(CpuSlot& slot, Mm& mm, Pte pte, bool write) {
   for (;;) {
     uint32_t place = SwapSpace::kNoSlot;
     {
-      SpinLock& swap_lock = m_.SwapLockOf(id);
-      Locked lock(swap_lock);
+      SpinLock& folio_lock = m_.FolioLockOf(id);
+      Locked lock(folio_lock);
       if (!folio.Has(kFolioSwapped)) {
         if (!major && (folio.flags.fetch_and(~kFolioReadahead, std::memory_order_relaxed) & kFolioReadahead))
           m_.swap.CountHit();
@@ -456,8 +456,8 @@ bool Faults<Forms>::ReadSwap(CpuSlot& slot, const Mm& mm, uint32_t place, bool a
   Shadow shadow;
   bool swapped;
   {
-    SpinLock& swap_lock = m_.SwapLockOf(id);
-    Locked lock(swap_lock);
+    SpinLock& folio_lock = m_.FolioLockOf(id);
+    Locked lock(folio_lock);
     swapped = folio.Has(kFolioSwapped);
     if (swapped) {
       shadow = {SwapEvictor(folio), int64_t{folio.index}, folio.Has(kFolioWorkingset)};
@@ -490,8 +490,8 @@ bool Faults<Forms>::ReadSwap(CpuSlot& slot, const Mm& mm, uint32_t place, bool a
 template <class Forms>
 void Faults<Forms>::FreeSwapOf(CpuSlot& slot, FolioId id) {
   Folio& folio = m_.arena.Get(id);
-  SpinLock& swap_lock = m_.SwapLockOf(id);
-  Locked lock(swap_lock);
+  SpinLock& folio_lock = m_.FolioLockOf(id);
+  Locked lock(folio_lock);
   if (folio.Has(kFolioSwapCache) && !folio.Has(kFolioWriteback)) m_.charges.FreeSwap(slot, folio);
 }
 
@@ -502,7 +502,8 @@ Outcome Faults<Forms>::Migrate(CpuSlot& slot, Mm& mm, uint64_t address, MemcgId 
   const Folio& folio = m_.arena.Get(PteFolio(*pte));
   if (!folio.anon() || folio.mapcount() != 1)
     return Outcome::kCacheMismatch;  // others' locks would be needed too
-  return m_.lru.Migrate(slot, PteFolio(*pte), to) ? Outcome::kOk : Outcome::kCacheMismatch;
+  SpinLock& folio_lock = m_.FolioLockOf(PteFolio(*pte));
+  return m_.lru.Migrate(slot, PteFolio(*pte), to, folio_lock) ? Outcome::kOk : Outcome::kCacheMismatch;
 }
 
 // Stops where more pages were made than the node has RAM: the kernel would be killing by then.
@@ -551,10 +552,11 @@ void Faults<Forms>::AddBaselineAnonymous(CpuSlot& slot, Mm& mm, PageRange range)
   const FaultHints none;
   for (PageNumber page = range.first; page < range.end; ++page) {
     Pte* pte = m_.kernel.Ensure(slot, mm, page);
-    if (pte == nullptr || Present(*pte, slot)) continue;
+    if (pte == nullptr) return;
+    if (Present(*pte, slot)) continue;
     Fault fault{slot, mm, none, page, kFaultWrite, mm.vmas.Find(page)};
     fault.mm.mutex.AssertHeld();  // it is mm's
-    SetAnonymous(fault, *pte);
+    if (SetAnonymous(fault, *pte) != Outcome::kOk) return;
   }
 }
 

@@ -43,6 +43,8 @@ class Faults {
   // A touch of a mapped page that made no fault (from a sampler).  Where the model has reclaimed the page,
   // this is the fault that the model's kernel would have had.
   Outcome Access(CpuSlot& slot, Mm& mm, uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
+  // folio_free_swap(): not while it is being written.
+  void FreeSwapOf(CpuSlot& slot, FolioId id);
   // The anonymous folio mapped at the address, here only, changes its cgroup.
   Outcome Migrate(CpuSlot& slot, Mm& mm, uint64_t address, MemcgId to)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
@@ -91,8 +93,6 @@ class Faults {
   // False where a page could not be charged.
   bool ReadAheadSwap(CpuSlot& slot, const Mm& mm, uint32_t place);
   bool ReadSwap(CpuSlot& slot, const Mm& mm, uint32_t place, bool ahead);
-  // folio_free_swap()
-  void FreeSwapOf(CpuSlot& slot, FolioId id);
   // filemap_fault() of a page that the model has reclaimed though the trace's kernel had not.
   Outcome MapMissed(const Fault& fault, FileId file, PageIndex index)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);

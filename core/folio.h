@@ -126,7 +126,7 @@ static_assert(sizeof(Folio) == 24);
 
 // A page in swap: a tombstone that keeps, in links that it needs no more, where it is there and what its
 // eviction left behind (a shadow entry).  In the swap cache its index is free to say where.  Written by
-// reclaim, which isolated it; read under its swap lock, or by whoever takes its last hold.
+// reclaim, which isolated it; read under its folio lock, or by whoever takes its last hold.
 inline uint32_t SwapSlotOf(const Folio& folio) {
   return folio.Has(kFolioSwapped) ? Raw(folio.next) : folio.index;
 }

@@ -226,7 +226,7 @@ MemcgId Lru<Forms>::Move(CpuSlot& slot, FolioId head, uint32_t set, uint32_t cle
 
 // mem_cgroup_move_account(), as cgroup v1 had it
 template <class Forms>
-bool Lru<Forms>::Migrate(CpuSlot& slot, FolioId head, MemcgId to) {
+bool Lru<Forms>::Migrate(CpuSlot& slot, FolioId head, MemcgId to, SpinLock& folio_lock) {
   Folio& folio = arena_.Get(head);
   if (folio.order() > 0) return false;
   MemcgId from = folio.TestAndClearLru();
@@ -236,34 +236,24 @@ bool Lru<Forms>::Migrate(CpuSlot& slot, FolioId head, MemcgId to) {
     return from == to;
   }
   charges_.ForceCharge(slot, to, 1);
-  uint64_t state;
   {
-    LruvecRun<Forms> run(tree_, charges_, slot);
-    Lruvec& lruvec = run.Lock(from);
-    lruvec.lock.AssertHeld();
-    LruList list = LruListOf(folio.flags.load(std::memory_order_relaxed));
-    lruvec.Unlink(arena_, list, head, folio);
-    run.Count(list, -1);
-    // Those who map and unmap it meanwhile count for the cgroup that they find beside the mapcount.  Under
-    // the lock: who changes its flags there (SetUnevictable) still finds the old cgroup, or looks again.
-    state = folio.state.load(std::memory_order_relaxed);
-    while (!folio.state.compare_exchange_weak(state, (state & ~Folio::kMemcg) | Folio::StateOf(to, 0),
-                                              std::memory_order_acq_rel)) {
+    Locked folio_locked(folio_lock);  // what is written is written for one of the two
+    uint64_t state;
+    {
+      LruvecRun<Forms> run(tree_, charges_, slot);
+      Lruvec& lruvec = run.Lock(from);
+      lruvec.lock.AssertHeld();
+      LruList list = LruListOf(folio.flags.load(std::memory_order_relaxed));
+      lruvec.Unlink(arena_, list, head, folio);
+      run.Count(list, -1);
+      // Those who map and unmap it meanwhile count for the cgroup that they find beside the mapcount.  Under
+      // the lock: who changes its flags there (SetUnevictable) still finds the old cgroup, or looks again.
+      state = folio.state.load(std::memory_order_relaxed);
+      while (!folio.state.compare_exchange_weak(state, (state & ~Folio::kMemcg) | Folio::StateOf(to, 0),
+                                                std::memory_order_acq_rel)) {
+      }
     }
-  }
-  auto move = [&](Stat stat) {
-    charges_.ModStat(slot, from, stat, -1);
-    charges_.ModStat(slot, to, stat, 1);
-  };
-  bool mapped = Folio::IsMapped(state);
-  if (folio.anon()) {
-    if (mapped) move(Stat::kAnon);
-    if (folio.Has(kFolioSwapCache)) move(Stat::kSwapcached);
-  } else {
-    move(Stat::kFile);
-    if (folio.Has(kFolioSwapBacked)) move(Stat::kShmem);
-    if (mapped) move(Stat::kFileMapped);
-    if (folio.Has(kFolioDirty)) move(Stat::kFileDirty);
+    MoveStats(slot, folio, state, from, to);
   }
   charges_.ModStat(slot, from, Stat::kPgpgout, 1);
   charges_.ModStat(slot, to, Stat::kPgpgin, 1);
@@ -278,6 +268,25 @@ bool Lru<Forms>::Migrate(CpuSlot& slot, FolioId head, MemcgId to) {
   }
   charges_.Uncharge(slot, from, 1);
   return true;
+}
+
+template <class Forms>
+void Lru<Forms>::MoveStats(CpuSlot& slot, const Folio& folio, uint64_t state, MemcgId from, MemcgId to) {
+  auto move = [&](Stat stat) {
+    charges_.ModStat(slot, from, stat, -1);
+    charges_.ModStat(slot, to, stat, 1);
+  };
+  const bool mapped = Folio::IsMapped(state);
+  if (folio.anon()) {
+    if (mapped) move(Stat::kAnon);
+    if (folio.Has(kFolioSwapCache)) move(Stat::kSwapcached);
+    return;
+  }
+  move(Stat::kFile);
+  if (folio.Has(kFolioSwapBacked)) move(Stat::kShmem);
+  if (mapped) move(Stat::kFileMapped);
+  if (folio.Has(kFolioDirty)) move(Stat::kFileDirty);
+  if (folio.Has(kFolioWriteback)) move(Stat::kFileWriteback);
 }
 
 // folio_rotate_reclaimable()
@@ -310,7 +319,7 @@ template <class Forms>
 void Lru<Forms>::MarkLazyFree(CpuSlot& slot, FolioId head) {
   Folio& folio = arena_.Get(head);
   if (BatchHolds(slot.lru_lazyfree, head)) return;
-  if (!folio.lru() || !folio.Has(kFolioSwapBacked) || folio.Has(kFolioUnevictable)) return;
+  if (!folio.lru() || !folio.Has(kFolioSwapBacked) || folio.Has(kFolioUnevictable | kFolioSwapCache)) return;
   folio.Get();
   slot.lru_lazyfree.folios[slot.lru_lazyfree.count++] = head;
   if (slot.lru_lazyfree.count == FolioBatch::kSize || folio.order() > 0) DrainLazyFree(slot);
@@ -321,7 +330,7 @@ void Lru<Forms>::DrainLazyFree(CpuSlot& slot) {
   for (uint32_t i = 0; i < slot.lru_lazyfree.count; ++i) {
     FolioId head = slot.lru_lazyfree.folios[i];
     Folio& folio = arena_.Get(head);
-    if (!folio.Has(kFolioSwapBacked) || folio.Has(kFolioUnevictable)) continue;
+    if (!folio.Has(kFolioSwapBacked) || folio.Has(kFolioUnevictable | kFolioSwapCache)) continue;
     MemcgId memcg = Move(slot, head, 0, kFolioActive | kFolioReferenced | kFolioSwapBacked);
     if (memcg == MemcgId::kNone) continue;
     charges_.ModStat(slot, memcg, Stat::kPglazyfree, static_cast<int32_t>(folio.pages()));

@@ -74,12 +74,14 @@ class Lru {
 
   // The folio and its charge go to another cgroup, where it can be isolated; large folios stay.  By the
   // holder of the file's mutex, or for an anonymous folio with one mapping that of the address space.
-  bool Migrate(CpuSlot& slot, FolioId head, MemcgId to);
+  bool Migrate(CpuSlot& slot, FolioId head, MemcgId to, SpinLock& folio_lock);
 
   // The lruvec's clock ticks, here and at every ancestor (workingset_age_nonresident).
   void Age(MemcgId memcg, uint32_t pages);
 
  private:
+  // What is counted for the folio's cgroup, `state` being that of the moment at which this changed.
+  void MoveStats(CpuSlot& slot, const Folio& folio, uint64_t state, MemcgId from, MemcgId to);
   void DrainAdd(CpuSlot& slot);
   void DrainActivate(CpuSlot& slot);
   void DrainLazyFree(CpuSlot& slot);

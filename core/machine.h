@@ -72,9 +72,9 @@ struct Machine {
   std::deque<OomRecord> oom_records;   // the last of them; changed at a cut
   WritebackQueue writeback;
   SwapSpace swap{config.reclaim == Reclaim::kModelled ? config.swap_bytes / config.page_size : 0};
-  // What a page in swap is, and whether it still is: by its folio.
-  std::array<SpinLock, 64> swap_locks;
-  SpinLock& SwapLockOf(FolioId id) { return swap_locks[Raw(id) % swap_locks.size()]; }
+  // folio_lock(), as far as the model needs it: what of a page is in swap, and writeback against Migrate().
+  std::array<SpinLock, 64> folio_locks;
+  SpinLock& FolioLockOf(FolioId id) { return folio_locks[Raw(id) % folio_locks.size()]; }
   // rstat: flushes, by readers at a cut or beside batches.
   Mutex rstat_lock;
   int64_t last_flush_ns ABSL_GUARDED_BY(rstat_lock) = 0;

@@ -9,7 +9,8 @@
 //   FileTable::mutex_    files by inode
 //   File::mutex          of a named file: its page cache
 //   WritebackQueue::mutex  the queue of dirty pages
-//   Machine::swap_locks  pages in swap
+//   Machine::folio_locks  pages in swap, pages that begin and end to be written
+//   SwapSpace::mutex_    which page is where in swap
 //   Lruvec::lock         one cgroup's lists
 //   FolioArena::mutex_   the arena's growth and its shared free lists
 //   Machine::rstat_lock  flushes of statistics; by readers, who hold the cut only

@@ -537,8 +537,8 @@ typename Reclaimer<Forms>::Verdict Reclaimer<Forms>::SwapOut(CpuSlot& slot, Foli
   if (!clean && place == SwapSpace::kNoSlot) return Verdict::kActivate;
   uint64_t before;
   {
-    SpinLock& swap_lock = machine_.SwapLockOf(head);
-    Locked lock(swap_lock);
+    SpinLock& folio_lock = machine_.FolioLockOf(head);
+    Locked lock(folio_lock);
     if (clean && !folio.Has(kFolioSwapCache)) return Verdict::kKeep;  // a fault made it its own just now
     if (!clean) {
       folio.index = place;
@@ -577,6 +577,10 @@ void Reclaimer<Forms>::LeaveSwapCache(Folio& folio, const Memcg& target) {
 template <class Forms>
 typename Reclaimer<Forms>::Verdict Reclaimer<Forms>::FreeLazily(CpuSlot& slot, FolioId head, Folio& folio) {
   if (folio.mapcount() == 0) return Verdict::kKeep;
+  if (folio.Has(kFolioSwapCache)) {  // swapped out just before it was given up
+    folio.Set(kFolioSwapBacked);
+    return Verdict::kKeep;
+  }
   MemcgId memcg = folio.memcg();
   uint64_t before = folio.state.fetch_or(Folio::kDead | Folio::kMemcg, std::memory_order_acq_rel);
   if (Folio::MapcountOf(before) > 0) charges_.ModStat(slot, memcg, Stat::kAnon, -1);

@@ -112,7 +112,7 @@ class Reclaimer final : public RoomMaker {
   static uint32_t TakeReferences(Folio& folio);
   bool IsMapped(FolioId head, const Folio& folio) const;
   Verdict SwapOut(CpuSlot& slot, FolioId head, Folio& folio, const Memcg& target, int64_t* pageouts);
-  // The page, whose content is in swap, becomes a tombstone that says where.  Under its swap lock.
+  // The page, whose content is in swap, becomes a tombstone that says where.  Under its folio lock.
   static void LeaveSwapCache(Folio& folio, const Memcg& target);
   Verdict FreeLazily(CpuSlot& slot, FolioId head, Folio& folio);
   Verdict Evict(CpuSlot& slot, FolioId head, Folio& folio, const Memcg& target);

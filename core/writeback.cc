@@ -81,15 +81,37 @@ void Writeback<Forms>::AdvanceLocked(CpuSlot& slot) {
     FolioId head = queue_.in_flight.front().head;
     queue_.in_flight.pop_front();
     Folio& folio = machine_.arena.Get(head);
-    MemcgId memcg = folio.memcg();
-    uint32_t flags = folio.flags.fetch_and(~(kFolioWriteback | kFolioReclaim), std::memory_order_relaxed);
-    if ((flags & kFolioWriteback) != 0) {  // else it was truncated meanwhile
-      charges_.ModStat(slot, memcg, Stat::kFileWriteback, -static_cast<int32_t>(folio.pages()));
-      if ((flags & kFolioReclaim) != 0) lru_.Rotate(slot, head);
+    uint32_t flags;
+    {
+      SpinLock& folio_lock = machine_.FolioLockOf(head);
+      Locked lock(folio_lock);
+      MemcgId memcg = folio.memcg();
+      flags = folio.flags.fetch_and(~(kFolioWriteback | kFolioReclaim), std::memory_order_relaxed);
+      if ((flags & kFolioWriteback) != 0)  // else it was truncated meanwhile
+        charges_.ModStat(slot, memcg, Stat::kFileWriteback, -static_cast<int32_t>(folio.pages()));
     }
+    if ((flags & kFolioWriteback) != 0 && (flags & kFolioReclaim) != 0) lru_.Rotate(slot, head);
     lru_.Put(slot, head);
   }
   queue_.advanced_ns = std::max(queue_.advanced_ns, now_ns);
+}
+
+// Dirty no more and being written, in one step: what a deletion finds, it counts out.
+template <class Forms>
+bool Writeback<Forms>::BeginWriteback(CpuSlot& slot, FolioId head, Folio& folio) {
+  SpinLock& folio_lock = machine_.FolioLockOf(head);
+  Locked lock(folio_lock);
+  MemcgId memcg = folio.memcg();
+  uint32_t flags = folio.flags.load(std::memory_order_relaxed);
+  do {
+    if ((flags & kFolioDirty) == 0) return false;
+  } while (!folio.flags.compare_exchange_weak(flags, (flags & ~kFolioDirty) | kFolioWriteback,
+                                              std::memory_order_relaxed));
+  int32_t pages = static_cast<int32_t>(folio.pages());
+  charges_.ModStat(slot, memcg, Stat::kFileDirty, -pages);
+  // Dirty again before its writing ended: it is written on, and twice as long.
+  if ((flags & kFolioWriteback) == 0) charges_.ModStat(slot, memcg, Stat::kFileWriteback, pages);
+  return true;
 }
 
 // What was truncated or written meanwhile is dirty no more, and only leaves the queue_.
@@ -101,14 +123,10 @@ void Writeback<Forms>::Start(CpuSlot& slot) {
   int64_t pages = folio.pages();
   queue_.dirty_pages -= pages;
   queue_.woken_pages = std::max<int64_t>(0, queue_.woken_pages - pages);
-  MemcgId memcg = folio.memcg();
-  if ((folio.flags.fetch_and(~kFolioDirty, std::memory_order_relaxed) & kFolioDirty) == 0) {
+  if (!BeginWriteback(slot, entry.head, folio)) {
     lru_.Put(slot, entry.head);
     return;
   }
-  folio.Set(kFolioWriteback);
-  charges_.ModStat(slot, memcg, Stat::kFileDirty, -static_cast<int32_t>(pages));
-  charges_.ModStat(slot, memcg, Stat::kFileWriteback, static_cast<int32_t>(pages));
   // The reason may be as old as the last look.
   queue_.busy_until_ns =
       std::max({queue_.busy_until_ns, queue_.advanced_ns, entry.time_ns}) + pages * page_ns_;

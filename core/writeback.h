@@ -43,7 +43,8 @@ class Writeback {
   // Whether the flusher has a reason to write the oldest dirty folio.
   bool HasReason(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_.mutex);
   void Start(CpuSlot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_.mutex);
-  void Finish(CpuSlot& slot, FolioId head);
+  // clear_page_dirty_for_io(), folio_start_writeback(): false where it is dirty no more.
+  bool BeginWriteback(CpuSlot& slot, FolioId head, Folio& folio);
 
   static constexpr int64_t kExpireNs = int64_t{30} * 1000 * 1000 * 1000;
   static constexpr size_t kMostInFlight = 1024;  // folios

@@ -163,7 +163,7 @@ class EventLog {
 
 // Applies steps [first, end) in batches of at most `batch` of them; stops at the first that is refused.
 inline absl::Status ApplySteps(Node& node, EventStream* stream, const std::vector<Step>& steps, size_t first,
-                               size_t end, size_t batch, BatchResult* result) {
+                               size_t end, size_t batch, BatchResult* result, int64_t base_time_ns = 0) {
   std::vector<Event> events;
   std::vector<WideEvent> wides;
   for (size_t begin = first; begin < end; begin += batch) {
@@ -177,7 +177,7 @@ inline absl::Status ApplySteps(Node& node, EventStream* stream, const std::vecto
         wides.back().position = static_cast<uint32_t>(events.size());
       }
     }
-    absl::Status status = node.Apply(stream, Batch{0, events, wides}, result);
+    absl::Status status = node.Apply(stream, Batch{base_time_ns, events, wides}, result);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

@@ -1,6 +1,7 @@
 // Two and four streams on one node at once, each with processes of its own, cgroups and files in common.
 // Every interleaving is legal; what must hold is that nothing is lost: the invariants after the join, and
-// zero once all has ended.
+// zero once all has ended.  Where the model reclaims, limits below what is used, the node's own memory among
+// them, have it swap, write and kill as it goes.
 //
 //   /              all CPUs of the node, one per stream, shared by pairs where there are four
 //   ├─ shared      every stream's processes move in and out
@@ -10,11 +11,13 @@
 // MEMCGD_STRESS_ROUNDS=<n> makes it longer; MEMCGD_SEED=<n> gives the streams other choices.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <random>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -52,6 +55,8 @@ class Feeder {
     log_.DefinePath(kOwnPath, "/own" + std::to_string(number));
     for (uint32_t file = 1; file <= kFiles; ++file) log_.DefineFile(file, 0x800001, file, file == kFiles);
     for (uint32_t i = 0; i < kProcesses; ++i) log_.Fork(Init(), Tid(i));
+    log_.SetOomScoreAdj(Init(), -1000);  // it lives to fork those that are killed anew
+    models_ = node.Info().config.reclaim == Reclaim::kModelled;
     Flush(8192);
   }
 
@@ -130,8 +135,8 @@ class Feeder {
         return Below(2) == 0 ? log_.Mlock(tid, AnyPage(), 16) : log_.Munlock(tid, AnyPage(), 256);
       case 18: {
         uint32_t child = Tid(Below(kProcesses));
-        if (child != tid) log_.Fork(tid, child);
-        return;
+        if (child == tid) return;
+        return log_.Fork(models_ && Below(2) == 0 ? Init() : tid, child);
       }
       case 19:
         return Below(2) == 0 ? log_.Exec(tid, 2) : log_.Exit(tid);
@@ -168,8 +173,12 @@ class Feeder {
       }
       case 26: {
         if (Below(8) > 0) return log_.SetOomScoreAdj(tid, static_cast<int32_t>(Below(2001)) - 1000);
-        return log_.SetKnob(1 + Below(2), "memory.max",
-                            Below(3) == 0 ? "max" : std::to_string(Below(4096) << 12));
+        constexpr const char* kKnobs[] = {"memory.max", "memory.high",     "memory.low",
+                                          "memory.min", "memory.swap.max", "memory.oom.group"};
+        const char* knob = kKnobs[models_ ? Below(6) : 0];
+        if (std::string_view(knob) == "memory.oom.group")
+          return log_.SetKnob(1 + Below(2), knob, Below(2) == 0 ? "0" : "1");
+        return log_.SetKnob(1 + Below(2), knob, Below(3) == 0 ? "max" : std::to_string(Below(4096) << 12));
       }
       default:
         return Below(16) > 0 ? void() : log_.Mark(1);
@@ -187,6 +196,7 @@ class Feeder {
   EventStream* const stream_;
   const uint32_t number_;
   const uint32_t cpus_;
+  bool models_ = false;
   std::mt19937_64 random_;
   EventLog log_;
   absl::Status status_;
@@ -203,10 +213,14 @@ void ExpectNothingLeft(Node& node) {
   log.Exit(1);
   BatchResult result;
   EventStream* stream = node.OpenStream("end");
-  ASSERT_TRUE(ApplySteps(node, stream, log.steps(), 0, log.steps().size(), 8192, &result).ok());
+  // So late that what was dirty, and is deleted, has left the queue of what is to be written.
+  constexpr int64_t kLate = int64_t{3600} * 1000 * 1000 * 1000;
+  ASSERT_TRUE(ApplySteps(node, stream, log.steps(), 0, log.steps().size(), 8192, &result, kLate).ok());
+  if (node.Info().config.reclaim == Reclaim::kModelled) (void)node.Reclaim("/", "4K");
   for (const char* path : {"/shared/inner", "/shared", "/last"}) {
     (void)node.CreateCgroup(path);
-    ASSERT_TRUE(node.RemoveCgroup(path).ok()) << path;
+    absl::Status removed = node.RemoveCgroup(path);
+    ASSERT_TRUE(removed.ok()) << removed;
   }
   ASSERT_EQ(node.CheckInvariants(), "");
   NodeInfo info = node.Info();
@@ -222,7 +236,7 @@ void ExpectNothingLeft(Node& node) {
     if (name == "total_pgpgin") in = value;
     if (name == "total_pgpgout") out = value;
     bool counts_events = name.find("pg") != name.npos || name.find("workingset") != name.npos ||
-                         name.find("limit") != name.npos;
+                         name.find("psw") != name.npos || name.find("limit") != name.npos;
     if (!counts_events) {
       EXPECT_EQ(value, 0) << name;
     }
@@ -231,18 +245,47 @@ void ExpectNothingLeft(Node& node) {
   EXPECT_EQ(in, out);  // with statistics that are walked, freed groups have taken theirs along
 }
 
-void Stress(uint32_t threads, uint32_t cpus, const Mechanisms& mechanisms = {}) {
-  uint64_t rounds = FromEnvironment("MEMCGD_STRESS_ROUNDS", kRounds),
-           seed = FromEnvironment("MEMCGD_SEED", 1);
-  SCOPED_TRACE("MEMCGD_SEED=" + std::to_string(seed));
+// What a shortage does, it did.
+void ExpectShortage(Node& node) {
+  const CgroupReading root = *node.ReadCgroup("/", false, false);
+  for (const char* line :
+       {"pgscan_direct", "pgsteal_direct", "pgactivate", "pswpout", "workingset_refault_file"}) {
+    const auto at = std::find_if(root.stat.begin(), root.stat.end(),
+                                 [line](const StatLine& stat) { return stat.first == line; });
+    ASSERT_NE(at, root.stat.end()) << line;
+    EXPECT_GT(at->second, 0) << line;
+  }
+}
+
+constexpr Mechanisms kOlder = {ChargeOrder::kUptodateFirst, CommitBatch::kSmall, CssRefs::kPerPage,
+                               StatsForm::kRstat, LruLock::kPerNode};
+
+NodeConfig Config(uint32_t cpus, const Mechanisms& mechanisms = {}) {
   NodeConfig config;
   config.cpus = cpus;
   config.mechanisms = mechanisms;
+  return config;
+}
+// What the streams use does not fit.
+NodeConfig Short(uint32_t cpus, const Mechanisms& mechanisms = {}) {
+  NodeConfig config = Config(cpus, mechanisms);
+  config.reclaim = Reclaim::kModelled;
+  config.memory_bytes = uint64_t{4} << 20;
+  config.swap_bytes = uint64_t{2} << 20;
+  config.writeback_bytes_per_second = uint64_t{64} << 20;
+  return config;
+}
+
+void Stress(uint32_t threads, const NodeConfig& config) {
+  uint64_t rounds = FromEnvironment("MEMCGD_STRESS_ROUNDS", kRounds),
+           seed = FromEnvironment("MEMCGD_SEED", 1);
+  SCOPED_TRACE("MEMCGD_SEED=" + std::to_string(seed));
   std::unique_ptr<Node> node = *Node::Create(config);
   ASSERT_TRUE(node->CreateCgroup("/shared").ok());
   ASSERT_TRUE(node->CreateCgroup("/shared/inner").ok());
   std::vector<std::unique_ptr<Feeder>> feeders;
-  for (uint32_t i = 0; i < threads; ++i) feeders.push_back(std::make_unique<Feeder>(*node, i, cpus, seed));
+  for (uint32_t i = 0; i < threads; ++i)
+    feeders.push_back(std::make_unique<Feeder>(*node, i, config.cpus, seed));
   std::atomic<bool> done{false};
   // Reads, saves and hashes at cuts while the streams run.
   std::thread reader([&] {
@@ -253,6 +296,10 @@ void Stress(uint32_t threads, uint32_t cpus, const Mechanisms& mechanisms = {}) 
       EXPECT_TRUE(node->ListCgroups("/", "", 100).ok());
       (void)node->GetCgroup("/shared");
       if (i % 16 == 0) node->StateHash();
+      if (i % 16 == 8 && config.reclaim == Reclaim::kModelled) {
+        (void)node->Reclaim("/shared", "256K");  // there may be less
+        (void)node->OomRecords(0, 10);
+      }
       const PeakReading peak = *node->ReadPeaks(peaks, i % 4 == 0, i % 4 == 1);
       EXPECT_GE(peak.memory_peak_bytes, peak.memory_current_bytes);
       std::this_thread::yield();
@@ -272,20 +319,21 @@ void Stress(uint32_t threads, uint32_t cpus, const Mechanisms& mechanisms = {}) 
   ASSERT_EQ(node->CheckInvariants(), "");
   for (std::unique_ptr<Feeder>& feeder : feeders) feeder->End();
   ASSERT_EQ(node->CheckInvariants(), "");
+  if (config.reclaim == Reclaim::kModelled) ExpectShortage(*node);
   ExpectNothingLeft(*node);
 }
 
-TEST(StressTest, TwoStreamsLoseNothing) { Stress(2, 2); }
-TEST(StressTest, TwoStreamsOnOneCpuLoseNothing) { Stress(2, 1); }
-TEST(StressTest, FourStreamsLoseNothing) { Stress(4, 4); }
-TEST(StressTest, FourStreamsOnTwoCpusLoseNothing) { Stress(4, 2); }
-TEST(StressTest, OlderFormsLoseNothing) {
-  Stress(2, 2,
-         {ChargeOrder::kUptodateFirst, CommitBatch::kSmall, CssRefs::kPerPage, StatsForm::kRstat,
-          LruLock::kPerNode});
-}
-TEST(StressTest, RstatLosesNothing) { Stress(2, 2, {.stats = StatsForm::kRstat}); }
-TEST(StressTest, OneLockForAllListsLosesNothing) { Stress(2, 2, {.lru_lock = LruLock::kPerNode}); }
+TEST(StressTest, TwoStreamsLoseNothing) { Stress(2, Config(2)); }
+TEST(StressTest, TwoStreamsOnOneCpuLoseNothing) { Stress(2, Config(1)); }
+TEST(StressTest, FourStreamsLoseNothing) { Stress(4, Config(4)); }
+TEST(StressTest, FourStreamsOnTwoCpusLoseNothing) { Stress(4, Config(2)); }
+TEST(StressTest, OlderFormsLoseNothing) { Stress(2, Config(2, kOlder)); }
+TEST(StressTest, RstatLosesNothing) { Stress(2, Config(2, {.stats = StatsForm::kRstat})); }
+TEST(StressTest, OneLockForAllListsLosesNothing) { Stress(2, Config(2, {.lru_lock = LruLock::kPerNode})); }
+TEST(StressTest, TwoStreamsShortOfMemoryLoseNothing) { Stress(2, Short(2)); }
+TEST(StressTest, TwoStreamsOnOneCpuShortOfMemoryLoseNothing) { Stress(2, Short(1)); }
+TEST(StressTest, FourStreamsShortOfMemoryLoseNothing) { Stress(4, Short(4)); }
+TEST(StressTest, OlderFormsShortOfMemoryLoseNothing) { Stress(2, Short(2, kOlder)); }
 
 }  // namespace
 }  // namespace memcgd::core
