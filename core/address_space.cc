@@ -55,7 +55,8 @@ void AddressSpaces<Forms>::Uncommit(CpuSlot& slot, Mm& mm, int64_t pages) {
 
 template <class Forms>
 void AddressSpaces<Forms>::InsertArea(CpuSlot& slot, Mm& mm, const Vma& vma) {
-  mm.vmas.Insert(vma);
+  bool inserted = mm.vmas.Insert(vma);
+  MEMCG_CHECK(inserted);
   mm.total_pages += static_cast<int64_t>(vma.range.pages());
   HoldObject(slot, vma.file, static_cast<int64_t>(vma.range.pages()));
 }
@@ -84,15 +85,12 @@ template <class Forms>
 void AddressSpaces<Forms>::Unmap(CpuSlot& slot, Mm& mm, PageRange range) {
   Zap(slot, mm, range);  // areas that no event told of have entries too
   mm.page_table.FreeLeaves(range);
-  if (mm.vmas.IsHole(range)) return;
-  mm.vmas.SplitAt(range);
-  mm.vmas.ForEachWithin(range, [&](Vma& vma) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  mm.vmas.Remove(range, [&](const Vma& vma) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     int64_t pages = static_cast<int64_t>(vma.range.pages());
     mm.total_pages -= pages;
     if (vma.accounted) Uncommit(slot, mm, pages);
     HoldObject(slot, vma.file, -pages);
   });
-  mm.vmas.EraseWithin(range);
 }
 
 // zap_pte_range(): a file's page whose entry was used is marked accessed; letting go of pages drains this
@@ -172,13 +170,13 @@ Outcome AddressSpaces<Forms>::Mremap(CpuSlot& slot, Mm& mm, const wide::Mremap& 
   HoldObject(slot, vma.file, static_cast<int64_t>(new_range.pages()));
   if (moves) MoveEntries(mm, old_range, new_range.first);
   if (!keep_old) {
-    mm.vmas.ForEachWithin(old_range, [&](Vma& old) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    mm.vmas.Remove(old_range, [&](const Vma& old) ABSL_NO_THREAD_SAFETY_ANALYSIS {
       mm.total_pages -= static_cast<int64_t>(old.range.pages());
       HoldObject(slot, old.file, -static_cast<int64_t>(old.range.pages()));
     });
-    mm.vmas.EraseWithin(old_range);
   }
-  mm.vmas.Insert(vma);
+  bool inserted = mm.vmas.Insert(vma);
+  MEMCG_CHECK(inserted);
   mm.total_pages += static_cast<int64_t>(new_range.pages());
   if (vma.locked) faults_.Populate(slot, mm, new_range, true);
   return Outcome::kOk;
@@ -295,15 +293,14 @@ Outcome AddressSpaces<Forms>::Munlock(CpuSlot& slot, Mm& mm, PageRange range) {
 template <class Forms>
 Outcome AddressSpaces<Forms>::Fork(CpuSlot& slot, Mm& parent, Mm& child) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   int64_t committed = 0;
-  for (const auto& [first, vma] : parent.vmas.areas()) {
+  parent.vmas.ForEach([&committed](const Vma& vma) {
     if (vma.accounted) committed += static_cast<int64_t>(vma.range.pages());
-  }
+  });
   if (committed > 0 && !Commit(slot, child, committed)) return Outcome::kEnomem;
-  for (const auto& [first, vma] : parent.vmas.areas()) {
-    Vma copy = vma;
+  parent.vmas.ForEach([&](Vma copy) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     copy.locked = false;
     InsertArea(slot, child, copy);
-  }
+  });
   child.entry = parent.entry;
   child.brk = parent.brk;
   child.implied = parent.implied;

@@ -14,7 +14,12 @@ constexpr uint64_t kMaxFileRangePages = 1u << 24;
 class BatchCheck {
  public:
   BatchCheck(const Batch& batch, const NodeConfig& config, size_t paths, size_t files, size_t names)
-      : batch_(batch), config_(config), paths_(paths), files_(files), names_(names) {}
+      : batch_(batch),
+        config_(config),
+        end_page_((kMaxAddress + 1) / config.page_size),
+        paths_(paths),
+        files_(files),
+        names_(names) {}
 
   absl::Status Run() {
     size_t next_wide = 0;
@@ -46,8 +51,11 @@ class BatchCheck {
   bool Holds(const Event& event) const {
     if (event.cpu() >= config_.cpus || event.tid() == 0) return false;
     if (event.kind() == EventKind::kFault) return true;
-    return (event.kind() == EventKind::kMapPages && event.file() - 1 < files_ - 1) ||
-           (event.kind() == EventKind::kFileFault && event.file() - 1 < files_ - 1);
+    if (event.kind() == EventKind::kMapPages || event.kind() == EventKind::kFileFault) {
+      return event.file() - 1 < files_ - 1;
+    }
+    if (event.kind() != EventKind::kMmapAnon && event.kind() != EventKind::kMunmap) return false;
+    return event.pages() > 0 && event.page_number() + event.pages() <= end_page_;
   }
 
   std::string WrongCpu(uint32_t cpu) const {
@@ -115,8 +123,7 @@ class BatchCheck {
         wrong = WrongThread(event.tid());
         if (!wrong.empty()) return wrong;
         if (event.pages() == 0) return "a range of 0 pages";
-        if (event.page_number() + event.pages() > (kMaxAddress + 1) / config_.page_size)
-          return "range passes 57 bits";
+        if (event.page_number() + event.pages() > end_page_) return "range passes 57 bits";
         return "";
       case EventKind::kInvalid:
         break;
@@ -278,6 +285,7 @@ class BatchCheck {
 
   const Batch& batch_;
   const NodeConfig& config_;
+  const PageNumber end_page_;  // past the last of an address space
   size_t paths_;
   size_t files_;
   size_t names_;

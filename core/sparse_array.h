@@ -72,6 +72,7 @@ class SparseArray {
   }
   // Frees the leaves that lie wholly in the range, and directories that do; their entries are 0.
   void FreeLeaves(PageRange range) {
+    if (directories_.empty()) return;
     bool freed = false;
     for (auto it = directories_.lower_bound(range.first / kDirectoryEntries); it != directories_.end();) {
       PageNumber base = it->first * kDirectoryEntries;
@@ -101,6 +102,7 @@ class SparseArray {
   // Calls fn(page of the leaf's first entry, leaf, first entry, end) for each leaf.
   template <typename Fn>
   void ForEachLeaf(PageRange range, Fn fn) {
+    if (directories_.empty()) return;
     for (auto it = directories_.lower_bound(range.first / kDirectoryEntries); it != directories_.end();
          ++it) {
       PageNumber first = it->first * kDirectoryEntries;
