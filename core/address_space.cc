@@ -83,8 +83,10 @@ Outcome AddressSpaces<Forms>::Munmap(CpuSlot& slot, Mm& mm, PageRange range) {
 
 template <class Forms>
 void AddressSpaces<Forms>::Unmap(CpuSlot& slot, Mm& mm, PageRange range) {
-  Zap(slot, mm, range);  // areas that no event told of have entries too
-  mm.page_table.FreeLeaves(range);
+  if (!mm.page_table.empty()) {
+    Zap(slot, mm, range);  // areas that no event told of have entries too
+    mm.page_table.FreeLeaves(range);
+  }
   mm.vmas.Remove(range, [&](const Vma& vma) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     int64_t pages = static_cast<int64_t>(vma.range.pages());
     mm.total_pages -= pages;
@@ -98,20 +100,26 @@ void AddressSpaces<Forms>::Unmap(CpuSlot& slot, Mm& mm, PageRange range) {
 template <class Forms>
 void AddressSpaces<Forms>::Zap(CpuSlot& slot, Mm& mm, PageRange range) {
   bool let_go = false;
+  uint64_t walked = 0;
   auto zap = [&](PageNumber, Pte& pte) {
-    ++slot.ptes_walked;
+    ++walked;
     FolioId page = PteFolio(pte);
     if (Raw(page) > Raw(FolioId::kZeroPage)) {
-      Folio& folio = m_.arena.Get(page);
-      if (!folio.anon() && !folio.dead() && (pte & kPteAccessed) != 0 && IsYoung(page)) {
-        m_.lru.MarkAccessed(slot, m_.arena.HeadOf(page));
+      const Folio& folio = m_.arena.Get(page);
+      if (folio.alone()) {
+        m_.lru.End(slot, page);
+      } else {
+        if (!folio.anon() && !folio.dead() && (pte & kPteAccessed) != 0 && IsYoung(page)) {
+          m_.lru.MarkAccessed(slot, m_.arena.HeadOf(page));
+        }
+        m_.cache.Unmap(slot, page);
       }
-      m_.cache.Unmap(slot, page);
       let_go = true;
     }
     pte = 0;
   };
   mm.page_table.ForEach(range, zap, [&](Pte pte) { m_.arena.Prefetch(PteFolio(pte)); });
+  slot.ptes_walked += walked;
   if (let_go) m_.lru.Drain(slot);
 }
 

@@ -1,5 +1,7 @@
 #include "core/event_stream.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "core/cgroup_path.h"
 #include "core/folio.h"
@@ -23,7 +25,7 @@ class BatchCheck {
 
   absl::Status Run() {
     size_t next_wide = 0;
-    for (size_t i = 0; i <= batch_.events.size(); ++i) {
+    for (size_t i = 0;;) {
       for (; next_wide < batch_.wide.size() && batch_.wide[next_wide].position <= i; ++next_wide) {
         const WideEvent& wide = batch_.wide[next_wide];
         if (wide.position < i) return Wide(next_wide, "position goes back");
@@ -31,9 +33,13 @@ class BatchCheck {
         if (!wrong.empty()) return Wide(next_wide, wrong);
       }
       if (i == batch_.events.size()) break;
-      if (Holds(batch_.events[i])) continue;
-      std::string wrong = WrongEvent(batch_.events[i]);
-      if (!wrong.empty()) return absl::InvalidArgumentError(absl::StrCat("event ", i, ": ", wrong));
+      size_t stop = batch_.events.size();  // or the next side event
+      if (next_wide < batch_.wide.size()) stop = std::min<size_t>(stop, batch_.wide[next_wide].position);
+      for (; i < stop; ++i) {
+        if (Holds(batch_.events[i])) continue;
+        std::string wrong = WrongEvent(batch_.events[i]);
+        if (!wrong.empty()) return absl::InvalidArgumentError(absl::StrCat("event ", i, ": ", wrong));
+      }
     }
     if (next_wide < batch_.wide.size()) {
       return Wide(next_wide, absl::StrCat("position ", batch_.wide[next_wide].position,

@@ -19,11 +19,16 @@
 
 namespace memcgd::core {
 
-// kRecent: look-ups of so many directories, by their numbers' low bits, skip the B-tree.
+// kRecent, a power of two: look-ups of so many directories skip the B-tree, by their numbers' low bits; of
+// more where there are more, so that a large area's do wherever they fall.
 template <uint64_t kFanout, uint64_t kRecent>
 class SparseArray {
  public:
   static constexpr uint32_t kLeafEntries = 512;
+
+  SparseArray() = default;
+  SparseArray(const SparseArray&) = delete;
+  SparseArray& operator=(const SparseArray&) = delete;
 
   // The entry, or null where its leaf does not exist.
   uint32_t* Find(PageNumber page) {
@@ -33,24 +38,28 @@ class SparseArray {
     return leaf == nullptr ? nullptr : &(*leaf)[page % kLeafEntries];
   }
   // The entry; its leaf is made where it does not exist.
-  uint32_t& Ensure(PageNumber page) {
+  uint32_t& Ensure(PageNumber page) { return EnsureLeaf(page)[page % kLeafEntries]; }
+  // The leaf's kLeafEntries entries; good until FreeLeaves() takes it.
+  uint32_t* EnsureLeaf(PageNumber page) {
     uint64_t number = page / kDirectoryEntries;
-    const Recent& recent = recent_[number % kRecent];
+    const Recent& recent = RecentOf(number);
     Directory& directory = number == recent.number ? *recent.directory : EnsureDirectory(number);
     std::unique_ptr<Leaf>& leaf = directory[page / kLeafEntries % kFanout];
     if (leaf == nullptr) {
       leaf = std::make_unique<Leaf>();
       ++leaves_;
     }
-    return (*leaf)[page % kLeafEntries];
+    return leaf->data();
   }
   // Brings the entry's cache line near, where its leaf is found without the B-tree.
   void Prefetch(PageNumber page) const {
-    const Recent& recent = recent_[page / kDirectoryEntries % kRecent];
+    const Recent& recent = RecentOf(page / kDirectoryEntries);
     if (recent.number != page / kDirectoryEntries) return;
     const Leaf* leaf = (*recent.directory)[page / kLeafEntries % kFanout].get();
     if (leaf != nullptr) __builtin_prefetch(&(*leaf)[page % kLeafEntries], 1);
   }
+  // Whether it has neither entries nor leaves.
+  bool empty() const { return directories_.empty(); }
   // Calls fn(page, entry&) for each present entry, in order.
   template <typename Fn>
   void ForEach(PageRange range, Fn fn) {
@@ -72,8 +81,6 @@ class SparseArray {
   }
   // Frees the leaves that lie wholly in the range, and directories that do; their entries are 0.
   void FreeLeaves(PageRange range) {
-    if (directories_.empty()) return;
-    bool freed = false;
     for (auto it = directories_.lower_bound(range.first / kDirectoryEntries); it != directories_.end();) {
       PageNumber base = it->first * kDirectoryEntries;
       if (base >= range.end) break;
@@ -85,16 +92,23 @@ class SparseArray {
         leaf = nullptr;
         --leaves_;
       }
-      freed |= whole;
-      it = whole ? directories_.erase(it) : std::next(it);
+      if (!whole) {
+        ++it;
+        continue;
+      }
+      if (Recent& recent = RecentOf(it->first); recent.number == it->first) recent = {};
+      it = directories_.erase(it);
     }
-    if (freed) recent_.fill({});
   }
 
  private:
   static constexpr uint64_t kDirectoryEntries = kFanout * kLeafEntries;
   using Leaf = std::array<uint32_t, kLeafEntries>;
   using Directory = std::array<std::unique_ptr<Leaf>, kFanout>;
+  struct Recent {
+    uint64_t number = ~uint64_t{0};
+    Directory* directory = nullptr;
+  };
 
   static constexpr size_t kManyLeaves = 64;  // 32,768 entries: what they name is more than a core's own cache
   static constexpr uint32_t kAhead = 8;
@@ -102,7 +116,6 @@ class SparseArray {
   // Calls fn(page of the leaf's first entry, leaf, first entry, end) for each leaf.
   template <typename Fn>
   void ForEachLeaf(PageRange range, Fn fn) {
-    if (directories_.empty()) return;
     for (auto it = directories_.lower_bound(range.first / kDirectoryEntries); it != directories_.end();
          ++it) {
       PageNumber first = it->first * kDirectoryEntries;
@@ -139,12 +152,19 @@ class SparseArray {
 
   Directory& EnsureDirectory(uint64_t number) {
     std::unique_ptr<Directory>& directory = directories_[number];
-    if (directory == nullptr) directory = std::make_unique<Directory>();
-    recent_[number % kRecent] = {number, directory.get()};
+    if (directory == nullptr) {
+      directory = std::make_unique<Directory>();
+      if (2 * directories_.size() > recents_) {
+        recents_ *= 4;
+        many_recent_ = std::make_unique<Recent[]>(recents_);
+        recent_ = many_recent_.get();
+      }
+    }
+    RecentOf(number) = {number, directory.get()};
     return *directory;
   }
   Directory* FindDirectory(uint64_t number) {
-    Recent& recent = recent_[number % kRecent];
+    Recent& recent = RecentOf(number);
     if (number == recent.number) return recent.directory;
     auto found = directories_.find(number);
     if (found == directories_.end()) return nullptr;
@@ -152,13 +172,14 @@ class SparseArray {
     return recent.directory;
   }
 
+  Recent& RecentOf(uint64_t number) const { return recent_[number & (recents_ - 1)]; }
+
   absl::btree_map<uint64_t, std::unique_ptr<Directory>> directories_;
   size_t leaves_ = 0;
-  struct Recent {
-    uint64_t number = ~uint64_t{0};
-    Directory* directory = nullptr;
-  };
-  std::array<Recent, kRecent> recent_;
+  std::array<Recent, kRecent> few_recent_;
+  std::unique_ptr<Recent[]> many_recent_;  // where few are not enough
+  Recent* recent_ = few_recent_.data();
+  uint64_t recents_ = kRecent;
 };
 
 }  // namespace memcgd::core

@@ -6,24 +6,23 @@
 
 namespace memcgd::core {
 
-Vma* VmaSet::FindSlow(PageNumber page) {
-  Place at = PlaceOf(page);
-  Recent found{{0, ~PageNumber{0}}, nullptr, generation_};
-  if (at.index > 0) {
-    found.range.first = blocks_[at.block][at.index - 1].range.end;
+const VmaSet::Place& VmaSet::LookSlow(PageNumber page) {
+  Index at = IndexOf(page);
+  Recent found{{{0, ~PageNumber{0}}, nullptr}, generation_};
+  if (at.area > 0) {
+    found.range.first = blocks_[at.block][at.area - 1].range.end;
   } else if (at.block > 0) {
     found.range.first = blocks_[at.block - 1].back().range.end;
   }
   if (Exists(at)) {
-    Vma& vma = blocks_[at.block][at.index];
+    Vma& vma = blocks_[at.block][at.area];
     if (vma.range.first <= page) {
-      found = {vma.range, &vma, generation_};
+      found = {{vma.range, &vma}, generation_};
     } else {
       found.range.end = vma.range.first;
     }
   }
-  recent_[page / 512 % recent_.size()] = found;
-  return found.vma;
+  return recent_[page / 512 % recent_.size()] = found;
 }
 
 size_t VmaSet::size() const {
@@ -32,7 +31,7 @@ size_t VmaSet::size() const {
   return sum;
 }
 
-VmaSet::Place VmaSet::PlaceOf(PageNumber page) const {
+VmaSet::Index VmaSet::IndexOf(PageNumber page) const {
   if (blocks_.empty()) return {};
   size_t number = 0;
   if (blocks_.size() > 1) {
@@ -49,20 +48,20 @@ VmaSet::Place VmaSet::PlaceOf(PageNumber page) const {
 }
 
 bool VmaSet::Insert(const Vma& vma) {
-  Place at = PlaceOf(vma.range.first);
-  bool overlaps = Exists(at) && blocks_[at.block][at.index].range.first < vma.range.end;
+  Index at = IndexOf(vma.range.first);
+  bool overlaps = Exists(at) && blocks_[at.block][at.area].range.first < vma.range.end;
   if (vma.range.empty() || overlaps) return false;
   Forget();
   if (blocks_.empty()) blocks_.emplace_back();
-  if (at.index == 0 && at.block > 0) at = {at.block - 1, blocks_[at.block - 1].size()};
+  if (at.area == 0 && at.block > 0) at = {at.block - 1, blocks_[at.block - 1].size()};
   if (Block& full = blocks_[at.block]; full.size() == kBlockAreas) {
     Block upper(full.begin() + kBlockAreas / 2, full.end());
     full.resize(kBlockAreas / 2);
     blocks_.insert(blocks_.begin() + static_cast<ptrdiff_t>(at.block) + 1, std::move(upper));
-    if (at.index > kBlockAreas / 2) at = {at.block + 1, at.index - kBlockAreas / 2};
+    if (at.area > kBlockAreas / 2) at = {at.block + 1, at.area - kBlockAreas / 2};
   }
   Block& block = blocks_[at.block];
-  block.insert(block.begin() + static_cast<ptrdiff_t>(at.index), vma);
+  block.insert(block.begin() + static_cast<ptrdiff_t>(at.area), vma);
   return true;
 }
 

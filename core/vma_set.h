@@ -41,10 +41,16 @@ class VmaSet {
   // What Find() and the walks give is good until the next change.
   //
   // The area that holds the page, or null.
-  Vma* Find(PageNumber page) {
+  Vma* Find(PageNumber page) { return Look(page).vma; }
+  // The area or the hole between areas (vma is null) that holds the page.
+  struct Place {
+    PageRange range;
+    Vma* vma = nullptr;
+  };
+  const Place& Look(PageNumber page) {
     const Recent& recent = recent_[page / 512 % recent_.size()];
     bool holds = recent.generation == generation_ && page >= recent.range.first && page < recent.range.end;
-    return holds ? recent.vma : FindSlow(page);
+    return holds ? recent : LookSlow(page);
   }
   size_t size() const;
   // Calls fn(const Vma&) for each area.
@@ -62,10 +68,10 @@ class VmaSet {
   // Calls fn(Vma&) for each area within the range, after SplitAt(range).
   template <typename Fn>
   void ForEachWithin(PageRange range, Fn fn) {
-    for (Place at = PlaceOf(range.first); at.block < blocks_.size(); at = {at.block + 1, 0}) {
-      for (Block& block = blocks_[at.block]; at.index < block.size(); ++at.index) {
-        if (block[at.index].range.first >= range.end) return;
-        fn(block[at.index]);
+    for (Index at = IndexOf(range.first); at.block < blocks_.size(); at = {at.block + 1, 0}) {
+      for (Block& block = blocks_[at.block]; at.area < block.size(); ++at.area) {
+        if (block[at.area].range.first >= range.end) return;
+        fn(block[at.area]);
       }
     }
   }
@@ -73,17 +79,39 @@ class VmaSet {
   // it.
   template <typename Fn>
   void Remove(PageRange range, Fn fn) {
-    Place at = PlaceOf(range.first);
-    if (!Exists(at) || blocks_[at.block][at.index].range.first >= range.end) return;
-    const PageRange& found = blocks_[at.block][at.index].range;
-    if (found.first != range.first || found.end != range.end) {
-      SplitAt(range);
-      at = PlaceOf(range.first);
+    Index at = IndexOf(range.first);
+    if (!Exists(at)) return;
+    Block& block = blocks_[at.block];
+    const Vma& vma = block[at.area];
+    if (vma.range.first >= range.end) return;
+    bool keeps = block.size() > 1 || blocks_.size() == 1;  // no block is emptied but the only one
+    if (keeps && vma.range.first == range.first && vma.range.end == range.end) {  // most calls undo one mmap
+      fn(vma);
+      block.erase(block.begin() + static_cast<ptrdiff_t>(at.area));
+      return Forget();
     }
+    RemoveSlow(range, fn);
+  }
+
+ private:
+  static constexpr size_t kBlockAreas = 64;
+  using Block = std::vector<Vma>;
+  struct Index {
+    size_t block = 0;
+    size_t area = 0;
+  };
+  // What was met, by the page: a program works at a few places at a time.
+  struct Recent : Place {
+    uint64_t generation = 0;  // of the set, then
+  };
+
+  template <typename Fn>
+  void RemoveSlow(PageRange range, Fn& fn) {
+    SplitAt(range);
     bool emptied = false, more = true;
-    for (; more && at.block < blocks_.size(); at = {at.block + 1, 0}) {
+    for (Index at = IndexOf(range.first); more && at.block < blocks_.size(); at = {at.block + 1, 0}) {
       Block& block = blocks_[at.block];
-      auto begin = block.begin() + static_cast<ptrdiff_t>(at.index), end = begin;
+      auto begin = block.begin() + static_cast<ptrdiff_t>(at.area), end = begin;
       for (; end != block.end() && end->range.first < range.end; ++end) fn(std::as_const(*end));
       more = end == block.end();
       block.erase(begin, end);
@@ -93,26 +121,10 @@ class VmaSet {
     if (emptied && blocks_.size() > 1)
       std::erase_if(blocks_, [](const Block& block) { return block.empty(); });
   }
-
- private:
-  static constexpr size_t kBlockAreas = 64;
-  using Block = std::vector<Vma>;
-  struct Place {
-    size_t block = 0;
-    size_t index = 0;
-  };
-  // An area, or a hole between areas, that a Find() met; by the page: a program works at a few places at a
-  // time.
-  struct Recent {
-    PageRange range;
-    Vma* vma = nullptr;
-    uint64_t generation = 0;  // of the set, when it was met
-  };
-
-  Vma* FindSlow(PageNumber page);
+  const Place& LookSlow(PageNumber page);
   // Of the first area that ends after the page, if there is one.
-  Place PlaceOf(PageNumber page) const;
-  bool Exists(Place at) const { return at.block < blocks_.size() && at.index < blocks_[at.block].size(); }
+  Index IndexOf(PageNumber page) const;
+  bool Exists(Index at) const { return at.block < blocks_.size() && at.area < blocks_[at.block].size(); }
   void Forget() { ++generation_; }
   void Split(PageNumber at);
 
