@@ -96,7 +96,9 @@ TEST(VmaSetTest, ItIsAMapOfPages) {
       const Vma* vma = set.Find(page);
       auto expected = model.find(page);
       ASSERT_EQ(vma != nullptr, expected != model.end());
-      if (vma != nullptr) ASSERT_EQ(vma->IndexOf(page), expected->second);
+      if (vma != nullptr) {
+        ASSERT_EQ(vma->IndexOf(page), expected->second);
+      }
     }
   }
   uint64_t areas = 0;
