@@ -55,7 +55,8 @@ size_t Faults<Forms>::TryFirstTouches(CpuSlot& slot, Mm& mm, std::span<const Eve
     }
     Pte& pte = leaf[page % PageTable::kLeafEntries];
     if (pte != 0) break;
-    FolioId id = m_.arena.MakeNextPage(slot.folios, done, memcg, kFolioAnon | kFolioSwapBacked | FlagsIn(vma),
+    FolioId id = m_.arena.MakeNextPage(slot.folios, done, memcg,
+                                       kFolioAnon | kFolioSwapBacked | kFolioYoung | FlagsIn(vma),
                                        Folio::kOneRef | Folio::kOneMapping);
     m_.arena.Get(id).MarkUptodate();
     slot.lru_add.folios[slot.lru_add.count + done] = id;
