@@ -91,6 +91,12 @@ class Emitter {
   void operator()(const CommEvent& event) { Side()->mutable_comm()->set_name(event.name); }
   void operator()(const CgroupCreateEvent& event) { Side()->mutable_cgroup_create()->set_path(event.path); }
   void operator()(const CgroupRemoveEvent& event) { Side()->mutable_cgroup_remove()->set_path(event.path); }
+  void operator()(const SetKnobEvent& event) {
+    auto* set = Side()->mutable_set_knob();
+    set->set_path(event.path);
+    set->set_knob(event.knob->knob);
+    set->set_value(event.knob->value);
+  }
   void operator()(const CgroupAttachEvent& event) {
     auto* attach = Side()->mutable_cgroup_attach();
     attach->set_path(event.path);

@@ -22,9 +22,8 @@ constexpr char kDescription[] =
 constexpr char kFooter[] =
     "Environment: MEMCG_LOADGEN_SERVER, MEMCG_LOADGEN_OUTPUT, MEMCG_LOADGEN_CPUS; a flag wins over its "
     "variable.\n"
-    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 bad trace file, 4 server not reached, 130 Ctrl-C (what "
-    "was "
-    "measured\n"
+    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 bad trace file, 4 server not reached, 5 state lost, 130 "
+    "Ctrl-C (what was measured\n"
     "is printed).  More: docs/loadgen.md";
 
 // "4K", "128M", "1G": a multiple of the page size.

@@ -38,10 +38,6 @@ struct LoadgenContext {
 // Fills `app`, whose options point into `context`.
 void BuildLoadgenApp(CLI::App* app, LoadgenContext* context);
 
-// One line on standard error, "memcg-loadgen: " before it.
-void PrintLoadgenError(const std::string& text);
-void PrintLoadgenNote(const std::string& text);
-
 // Measures and prints; returns the exit code.
 int RunLoadgen(LoadgenContext* context, loadgen::ExperimentKind kind);
 

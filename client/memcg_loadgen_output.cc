@@ -50,9 +50,7 @@ double ServerCpus(const TurnResult& turn) {
   return turn.seconds > 0 ? turn.server_cpu_seconds.value_or(0) / turn.seconds : 0;
 }
 // The time that reads of memory.stat took, as a share of the time that went by: at most this much of a CPU.
-double PollShare(const TurnResult& turn) {
-  return turn.seconds > 0 ? turn.poll_ns.Mean() * static_cast<double>(turn.polls) / 1e9 / turn.seconds : 0;
-}
+double PollShare(const TurnResult& turn) { return turn.seconds > 0 ? turn.poll_seconds / turn.seconds : 0; }
 
 bool ServerCpuKnown(const LoadgenRun& run) {
   for (const CaseResult& result : run.results) {

@@ -49,17 +49,7 @@ class ProgressLine {
   std::string what_;
 };
 
-ExitCode CodeOf(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kOk:
-      return kExitOk;
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kDeadlineExceeded:
-      return kExitUnreachable;
-    default:
-      return kExitFailed;
-  }
-}
+void PrintLoadgenError(const std::string& text) { WriteErrorLine("memcg-loadgen: ", text); }
 
 class Runner {
  public:
@@ -174,7 +164,7 @@ class Runner {
     for (const absl::Status& one : {status, written}) {
       if (one.ok()) continue;
       PrintLoadgenError(absl::StrCat(absl::StatusCodeToString(one.code()), ": ", one.message()));
-      return CodeOf(one);
+      return ExitCodeOf(one);
     }
     return kExitOk;
   }
@@ -194,9 +184,6 @@ class Runner {
 };
 
 }  // namespace
-
-void PrintLoadgenError(const std::string& text) { WriteErrorLine("memcg-loadgen: ", text); }
-void PrintLoadgenNote(const std::string& text) { WriteErrorLine("memcg-loadgen: note: ", text); }
 
 int RunLoadgen(LoadgenContext* context, ExperimentKind kind) { return Runner(context, kind).Run(); }
 

@@ -41,13 +41,14 @@ void BuildApp(CLI::App* app, Context* context);
 
 // Each adds its subcommands.
 void AddReplayCommand(CLI::App* app, Context* context);
+void AddWhatIfCommand(CLI::App* app, Context* context);
+void AddAdviseCommand(CLI::App* app, Context* context);
 void AddNodeCommands(CLI::App* app, Context* context);
 void AddCgroupCommands(CLI::App* app, Context* context);
+void AddOomCommands(CLI::App* app, Context* context);
 
-// A number of bytes: digits and perhaps K, M, G or T (of 1024; KiB and KB are the same).  Reads the option's
-// text into *bytes.
+// A number of bytes (amount.h).  Reads the option's text into *bytes.
 CLI::Option* AddBytesOption(CLI::App* app, const std::string& name, uint64_t* bytes, const std::string& help);
-absl::StatusOr<uint64_t> ParseBytes(const std::string& text);
 
 // --node of the commands that need one.
 CLI::Option* AddNodeOption(CLI::App* app, std::string* node);

@@ -14,6 +14,7 @@ std::string Advice(const absl::Status& status) {
   const bool about_node = !about_cgroup && absl::StrContains(message, "node");
   switch (status.code()) {
     case absl::StatusCode::kNotFound:
+      if (absl::StrContains(message, "nearest")) return "";  // it says what there is
       if (about_node) return "`memcgctl node list` shows those that are there";
       if (about_cgroup) return "`memcgctl cgroup ls` shows those that are there";
       return "";
@@ -24,7 +25,7 @@ std::string Advice(const absl::Status& status) {
     case absl::StatusCode::kFailedPrecondition:
       return about_cgroup ? "`memcgctl cgroup tree` shows what is in it" : "";
     case absl::StatusCode::kResourceExhausted:
-      return "remove nodes that are no longer needed: `memcgctl node delete`";
+      return about_node ? "remove nodes that are no longer needed: `memcgctl node delete`" : "";
     case absl::StatusCode::kInternal:
     case absl::StatusCode::kUnknown:
       return "the log of memcgd may say more";

@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <utility>
 
 #include "client/memcgctl_exit.h"
@@ -14,6 +15,8 @@ namespace {
 
 // A command that looks at the flag ends within a tenth of a second, removal of its node included.
 constexpr time_t kGraceSeconds = 2;
+// timeout(1) signals its command and then the group that it is in: two so close together are one.
+constexpr std::chrono::milliseconds kOneSignal(200);
 constexpr int kDoneSignal = SIGUSR1;  // from the destructor
 
 sigset_t WatchedSignals() {
@@ -44,6 +47,7 @@ void Interrupt::SetLastResort(std::function<void()> last_resort) {
 
 void Interrupt::Watch() {
   const sigset_t signals = WatchedSignals();
+  std::chrono::steady_clock::time_point first;
   while (!done_) {
     const timespec grace = {kGraceSeconds, 0};
     const int signal = flag_ ? sigtimedwait(&signals, nullptr, &grace) : sigwaitinfo(&signals, nullptr);
@@ -51,8 +55,10 @@ void Interrupt::Watch() {
     if (signal == kDoneSignal || (signal < 0 && !flag_)) continue;
     if (signal > 0 && !flag_.exchange(true)) {
       signal_ = signal;
+      first = std::chrono::steady_clock::now();
       continue;
     }
+    if (signal > 0 && std::chrono::steady_clock::now() - first < kOneSignal) continue;
     if (signal < 0) {
       std::lock_guard<std::mutex> lock(mu_);
       if (last_resort_) last_resort_();

@@ -28,7 +28,8 @@ class Interrupt {
   // The signal, 0 where there was none.
   int signal() const { return signal_; }
 
-  // What to do before the process is ended in the command's place.  A second signal ends it at once, without.
+  // What to do before the process is ended in the command's place.  A second signal ends it at once, without,
+  // but for one that comes with the first.
   void SetLastResort(std::function<void()> last_resort);
 
  private:

@@ -1,6 +1,4 @@
 // memcgctl replay: traces in, memory.stat out.
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <memory>
 #include <random>
@@ -10,10 +8,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/cgroup_knobs.h"
 #include "client/memcgctl_app.h"
 #include "client/memcgctl_exit.h"
 #include "client/memcgctl_progress.h"
 #include "client/memcgctl_spec.h"
+#include "client/memcgctl_trace.h"
 #include "client/replay.h"
 
 namespace memcgd::client {
@@ -30,6 +30,7 @@ struct ReplayFlags {
   std::string node;
   std::string stat_at;
   SpecFlags spec;
+  std::vector<CgroupKnob> knobs;
   uint32_t root = 0;
   bool strict = false;
   bool verbose = false;
@@ -78,83 +79,25 @@ class AnswerPrinter {
   const std::vector<StatTime> times_;
 };
 
-const char* OutcomeMeaning(v1::Outcome outcome) {
-  switch (outcome) {
-    case v1::OUTCOME_NO_AREA:
-      return "faults outside every known area";
-    case v1::OUTCOME_UNKNOWN_THREAD:
-      return "of threads that began before the trace";
-    case v1::OUTCOME_UNSEEN_PAGE:
-      return "on pages that existed before the trace";
-    case v1::OUTCOME_ENOMEM:
-      return "refused by the overcommit policy";
-    case v1::OUTCOME_LIMIT:
-      return "charges that hit a limit";
-    case v1::OUTCOME_NO_CGROUP:
-      return "about cgroups that are not there, are there already, or are not empty";
-    case v1::OUTCOME_CACHE_MISMATCH:
-      return "deleted pages that were not in the page cache, or added ones that were";
-    case v1::OUTCOME_DROPPED:
-      return "of processes that the model killed";
-    case v1::OUTCOME_INVALID:
-      return "knobs or policies that were refused";
-    default:
-      return "of a later version";
-  }
-}
-
-// What a reader should know about the answers, on standard error.
-void PrintCounts(const ReplayCounts& counts) {
-  const TraceReader::Counts& read = counts.read;
-  if (read.malformed != 0) {
-    PrintWarning(absl::StrCat(read.malformed, " of ", read.lines, " lines were not understood"));
-  }
-  if (read.lost_places != 0) {
-    PrintWarning(absl::StrCat(read.lost_events, " events were lost while recording (at ", read.lost_places,
-                              " places): the answers may be off"));
-  }
-  if (read.time_backwards != 0) {
-    PrintWarning(absl::StrCat(read.time_backwards, " times went back: the file's order was kept"));
-  }
-  if (counts.translated.no_address != 0) {
-    PrintWarning(
-        absl::StrCat(counts.translated.no_address, " faults had a symbol for an address and were left out"));
-  }
-  if (read.records == 0) PrintWarning("there is no event in the trace");
-  for (size_t outcome = v1::OUTCOME_OK + 1; outcome < EventStream::kOutcomes; ++outcome) {
-    const uint64_t events = counts.sent.outcomes[outcome];
-    if (events == 0) continue;
-    const std::string& name = v1::Outcome_Name(static_cast<v1::Outcome>(outcome));
-    PrintNote(absl::StrCat(events, " of ", counts.sent.events,
-                           " events: ", name.substr(sizeof("OUTCOME_") - 1), " (",
-                           OutcomeMeaning(static_cast<v1::Outcome>(outcome)), ")"));
-  }
-  if (counts.sent.reconnects != 0) {
-    PrintNote(absl::StrCat("the connection was made again ", counts.sent.reconnects,
-                           " times; nothing was lost, but these counts of outcomes may be low"));
-  }
-}
-
-// The files that can be looked at beforehand: better to say now that the third is missing than in an hour.
-absl::Status CheckFiles(const std::vector<std::string>& files) {
-  if (std::count(files.begin(), files.end(), "-") > 1) {
-    return absl::InvalidArgumentError("standard input (-) can be read once only");
-  }
-  for (const std::string& file : files) {
-    struct stat info {};
-    // A pipe loses what is read from it.
-    if (file == "-" || (stat(file.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)))
-      continue;
-    absl::StatusOr<std::unique_ptr<TraceReader>> reader = TraceReader::Open(file, {});
-    if (!reader.ok()) return reader.status();
-  }
-  return absl::OkStatus();
-}
-
-uint32_t CpusOfTraces(const std::vector<std::string>& files) {
-  uint32_t cpus = 0;
-  for (const std::string& file : files) cpus = std::max(cpus, CpusOfTrace(file));
-  return cpus == 0 ? kDefaultCpus : std::min<uint32_t>(cpus, 1024);
+// --memory-max and its kind: PATH=VALUE, any number of times, each path once.
+void AddKnobFlag(CLI::App* app, ReplayFlags* flags, const std::string& flag, const std::string& knob,
+                 const std::string& type_name, const std::string& help) {
+  const auto read = [flags, flag, knob](const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) {
+      absl::StatusOr<CgroupKnob> parsed = ParseCgroupKnob(knob, text);
+      if (!parsed.ok()) throw CLI::ValidationError(flag, std::string(parsed.status().message()));
+      for (const CgroupKnob& known : flags->knobs) {
+        if (known.path == parsed->path && known.knob == knob)
+          throw CLI::ValidationError(flag, absl::StrCat("two values for ", known.path));
+      }
+      flags->knobs.push_back(*std::move(parsed));
+    }
+  };
+  app->add_option_function<std::vector<std::string>>(flag, read, help)
+      ->type_name(type_name)
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
 }
 
 // The node of that name, made where it is not there.
@@ -192,11 +135,6 @@ class ReplayCommand {
   }
 
  private:
-  static int FailInput(const absl::Status& status) {
-    PrintError(std::string(status.message()));
-    return kExitBadInput;
-  }
-
   int NothingToAsk() {
     PrintWarning(absl::StrCat(flags_.stat_at, " has no times: nothing was replayed"));
     return Finish(&context_, context_.json() ? "[]\n" : "");
@@ -227,6 +165,8 @@ class ReplayCommand {
     options.page_size = node.spec().page_size();
     options.strict = flags_.strict;
     options.times = std::move(times);
+    absl::Status knobs = FillKnobs(node, &options.knobs);
+    if (!knobs.ok()) return FailWith(knobs);
     options.cancelled = &context_.interrupt->flag();
     options.on_malformed = [&progress](const std::string& text) {
       progress.Clear();
@@ -254,6 +194,21 @@ class ReplayCommand {
     return Conclude(status, replay, notables);
   }
 
+  // The knobs with their values on that node, and whether their cgroups are there already.
+  absl::Status FillKnobs(const v1::Node& node, std::vector<CgroupKnob>* knobs) {
+    *knobs = flags_.knobs;
+    if (!knobs->empty() && node.spec().reclaim() != v1::RECLAIM_MODE_MODELLED && !flags_.spec.reclaim_given())
+      PrintWarning(absl::StrCat("node ", node_, " is there already and does not reclaim by itself"));
+    for (CgroupKnob& knob : *knobs) {
+      ResolveShare(&knob, node.spec().memory_bytes(), node.spec().swap_bytes());
+      if (fresh_) continue;
+      absl::StatusOr<v1::Cgroup> cgroup = client_.GetCgroup(node_, knob.path);
+      if (!cgroup.ok() && cgroup.status().code() != absl::StatusCode::kNotFound) return cgroup.status();
+      knob.present = cgroup.ok();
+    }
+    return absl::OkStatus();
+  }
+
   // Says how it ended.
   int Conclude(const absl::Status& status, const Replay& replay, const std::vector<std::string>& notables) {
     if (context_.out->reader_is_gone()) return kExitBrokenPipe;
@@ -265,8 +220,19 @@ class ReplayCommand {
     if (flags_.verbose) {
       for (const std::string& notable : notables) PrintNote(notable);
     }
-    if (status.ok()) return kExitOk;
+    if (status.ok()) return ConcludeKnobs(replay);
     return replay.input_is_bad() ? FailInput(status) : static_cast<int>(FailWith(status));
+  }
+
+  // A knob that was never set answers another question than was asked.
+  static int ConcludeKnobs(const Replay& replay) {
+    const std::vector<CgroupKnobs::Missed> missed = replay.missed_knobs();
+    for (const CgroupKnobs::Missed& knob : missed) {
+      PrintError(absl::StrCat(
+          "cgroup ", knob.path, " never appeared, and its knobs were not set: ",
+          knob.nearest.empty() ? "the trace has no cgroups" : absl::StrCat("the nearest is ", knob.nearest)));
+    }
+    return missed.empty() ? kExitOk : kExitUsage;
   }
 
   absl::Status RemoveNode() {
@@ -305,13 +271,29 @@ void AddReplayCommand(CLI::App* app, Context* context) {
           "Print the state at each of the times in FILE: seconds of the trace's clock, one a line, ascending")
       ->type_name("FILE");
   flags->spec.AddTo(replay);
+  const std::string size = "PATH=SIZE";
+  AddKnobFlag(
+      replay, flags.get(), "--memory-max", "memory.max", size,
+      "memory.max of a cgroup from its creation on; any number of times.  Bytes, max, or a share of the "
+      "node's memory: 50%");
+  AddKnobFlag(replay, flags.get(), "--memory-high", "memory.high", size, "memory.high, so too");
+  AddKnobFlag(replay, flags.get(), "--memory-low", "memory.low", size, "memory.low, so too");
+  AddKnobFlag(replay, flags.get(), "--memory-min", "memory.min", size, "memory.min, so too");
+  AddKnobFlag(replay, flags.get(), "--swap-max", "memory.swap.max", size,
+              "memory.swap.max, so too; a share is of the node's swap");
+  AddKnobFlag(replay, flags.get(), "--swappiness", "memory.swappiness", "PATH=N",
+              "memory.swappiness, 0 to 200");
+  AddKnobFlag(replay, flags.get(), "--oom-group", "memory.oom.group", "PATH=N", "memory.oom.group, 0 or 1");
   replay->add_option("--root", flags->root, "Number of the cgroup hierarchy that counts [the first one seen]")
       ->type_name("N");
   replay->add_flag("--strict", flags->strict, "Stop at the first line that is not understood");
   replay->add_flag("-v,--verbose", flags->verbose,
                    "Name the first events that did not go as the trace shows");
-  SetCommand(replay, context,
-             [context, flags](NodeClient* client) { return ReplayCommand(context, client, *flags).Run(); });
+  SetCommand(replay, context, [context, flags](NodeClient* client) {
+    // Whoever sets a limit asks what the model does about it.
+    if (!flags->knobs.empty() && !flags->spec.reclaim_given()) flags->spec.reclaim = "modelled";
+    return ReplayCommand(context, client, *flags).Run();
+  });
 }
 
 }  // namespace memcgd::client

@@ -35,6 +35,11 @@ CLI::Option* AddChoice(CLI::App* app, const std::string& flag, std::string* valu
 }
 
 void SpecFlags::AddTo(CLI::App* app) {
+  reclaim_option =
+      AddChoice(app, "--reclaim", &reclaim, {"recorded", "none", "modelled"},
+                "What makes room at a limit: what the trace tells, nothing (the fault is refused), or "
+                "the model's own reclaim and OOM")
+          ->capture_default_str();
   options = {
       app->add_option("--cpus", cpus, "CPUs of the node, 1 to 1024")
           ->type_name("N")
@@ -46,9 +51,7 @@ void SpecFlags::AddTo(CLI::App* app) {
           ->type_name("guess|always|never")
           ->check(CLI::IsMember({"guess", "always", "never"}).description(""))
           ->capture_default_str(),
-      AddChoice(app, "--reclaim", &reclaim, {"recorded", "none", "modelled"},
-                "What makes room at a limit: what the trace tells, or nothing: the fault is refused")
-          ->capture_default_str(),
+      reclaim_option,
       app->add_flag("--no-zero-page", no_zero_page,
                     "A read of untouched memory gets a page of its own, as on kernels without a zero page"),
       AddChoice(app, "--charge-order", &charge_order, {"charge_first", "uptodate_first"},
@@ -81,6 +84,8 @@ v1::NodeSpec SpecFlags::Spec(uint32_t cpus_otherwise) const {
   forms->set_lru_lock(FormOf<v1::LruLock>(lru_lock, "LRU_LOCK_", v1::LruLock_Parse));
   return spec;
 }
+
+bool SpecFlags::reclaim_given() const { return reclaim_option->count() != 0; }
 
 std::string SpecFlags::Given() const {
   std::vector<std::string> names;

@@ -29,6 +29,7 @@ struct SpecFlags {
   memcgd::v1::NodeSpec Spec(uint32_t cpus_otherwise) const;
   // The flags that were given, "--cpus, --swap"; empty: none.
   std::string Given() const;
+  bool reclaim_given() const;
 
   uint32_t cpus = 0;
   uint64_t memory_bytes = 0;
@@ -40,6 +41,7 @@ struct SpecFlags {
   // Forms of the mechanisms; empty: the default.
   std::string charge_order, commit_batch, css_refs, stats, lru_lock;
   std::vector<const CLI::Option*> options;
+  const CLI::Option* reclaim_option = nullptr;
 };
 
 }  // namespace memcgd::client

@@ -6,6 +6,7 @@
 
 #include <charconv>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -75,8 +76,9 @@ absl::StatusOr<Server> ConnectTo(const std::string& address, std::chrono::millis
   if (own_connection) arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   // A server that was restarted is found again soon, not after gRPC's own backoff of up to two minutes.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // In spite of its name, what an attempt to connect gets before it counts as failed.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
   // Frames of a MiB carry a batch whole.
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 1 << 20);
   return Server{address, timeout,
@@ -108,7 +110,8 @@ absl::Status StatusFromGrpc(const grpc::Status& status, const Server& server) {
 NodeClient::NodeClient(Server server)
     : server_(std::move(server)),
       nodes_(v1::NodeService::NewStub(server_.channel)),
-      cgroups_(v1::CgroupService::NewStub(server_.channel)) {}
+      cgroups_(v1::CgroupService::NewStub(server_.channel)),
+      ooms_(v1::OomService::NewStub(server_.channel)) {}
 
 template <typename Stub, typename Request, typename Response>
 absl::Status NodeClient::Call(Stub* stub,
@@ -246,6 +249,46 @@ absl::StatusOr<v1::ReadCgroupResponse> NodeClient::ReadCgroup(const std::string&
   absl::Status status = Call(cgroups_.get(), &v1::CgroupService::Stub::ReadCgroup, node, request, &response);
   if (!status.ok()) return status;
   return response;
+}
+
+absl::StatusOr<std::vector<v1::OomRecord>> NodeClient::ListOomRecords(const std::string& node,
+                                                                      uint64_t after_sequence) {
+  v1::ListOomRecordsRequest request;
+  request.set_node(node);
+  request.set_after_sequence(after_sequence);
+  std::vector<v1::OomRecord> records;
+  while (true) {
+    v1::ListOomRecordsResponse response;
+    absl::Status status = Call(ooms_.get(), &v1::OomService::Stub::ListOomRecords, node, request, &response);
+    if (!status.ok()) return status;
+    if (response.records().empty()) return records;
+    for (v1::OomRecord& record : *response.mutable_records()) records.push_back(std::move(record));
+    request.set_after_sequence(records.back().sequence());
+  }
+}
+
+absl::Status NodeClient::WatchOomRecords(const std::string& node, uint64_t after_sequence,
+                                         const std::atomic<bool>& cancelled,
+                                         const std::function<absl::Status(const v1::OomRecord&)>& take) {
+  constexpr std::chrono::milliseconds kSlice{50};
+  grpc::ClientContext context;
+  context.AddMetadata(kNodeMetadata, node);
+  const std::jthread watcher([&](const std::stop_token& stop) {
+    for (; !stop.stop_requested(); std::this_thread::sleep_for(kSlice)) {
+      if (cancelled) context.TryCancel();
+    }
+  });
+  v1::WatchOomRecordsRequest request;
+  request.set_node(node);
+  request.set_after_sequence(after_sequence);
+  const auto call = ooms_->WatchOomRecords(&context, request);
+  absl::Status taken;
+  v1::WatchOomRecordsResponse response;
+  while (taken.ok() && call->Read(&response)) taken = take(response.record());
+  if (!taken.ok()) context.TryCancel();
+  const grpc::Status status = call->Finish();
+  if (!taken.ok()) return taken;
+  return cancelled ? absl::CancelledError("interrupted") : StatusFromGrpc(status, server_);
 }
 
 }  // namespace memcgd::client

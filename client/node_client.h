@@ -12,7 +12,9 @@
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/status.h>
 
+#include <atomic>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -23,6 +25,7 @@
 #include "absl/status/statusor.h"
 #include "memcgd/v1/cgroup.grpc.pb.h"
 #include "memcgd/v1/node.grpc.pb.h"
+#include "memcgd/v1/oom.grpc.pb.h"
 
 namespace memcgd::client {
 
@@ -72,6 +75,15 @@ class NodeClient {
                                                             bool local, memcgd::v1::NameStyle names,
                                                             bool fast);
 
+  // Records after that one, all that the node remembers.
+  absl::StatusOr<std::vector<memcgd::v1::OomRecord>> ListOomRecords(const std::string& node,
+                                                                    uint64_t after_sequence);
+  // The same, and then each as it comes, until `take` returns an error, which is returned, `cancelled`
+  // becomes true (CANCELLED), or the server ends it.
+  absl::Status WatchOomRecords(const std::string& node, uint64_t after_sequence,
+                               const std::atomic<bool>& cancelled,
+                               const std::function<absl::Status(const memcgd::v1::OomRecord&)>& take);
+
   const Server& server() const { return server_; }
 
  private:
@@ -82,6 +94,7 @@ class NodeClient {
   const Server server_;
   const std::unique_ptr<memcgd::v1::NodeService::Stub> nodes_;
   const std::unique_ptr<memcgd::v1::CgroupService::Stub> cgroups_;
+  const std::unique_ptr<memcgd::v1::OomService::Stub> ooms_;
 };
 
 }  // namespace memcgd::client

@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/batch_builder.h"
+#include "client/cgroup_knobs.h"
 #include "client/event_stream.h"
 #include "client/node_client.h"
 #include "client/trace_reader.h"
@@ -54,6 +55,7 @@ struct ReplayOptions {
   uint32_t page_size = 4096;       // of the node, bytes
   bool strict = false;
   std::vector<StatTime> times;
+  std::vector<CgroupKnob> knobs = {};
   const std::atomic<bool>* cancelled = nullptr;
   // "FILE:LINE: what is wrong": the first of the lines that are not understood.
   std::function<void(const std::string&)> on_malformed;
@@ -74,7 +76,11 @@ struct ReplayCounts {
 
 class Replay {
  public:
+  using Sink = std::function<absl::Status(memcgd::v1::Batch)>;
+
   Replay(Server server, ReplayOptions options);
+  // The batches go to `sink`, without sequence numbers, instead of to a stream; nobody answers marks.
+  Replay(Sink sink, ReplayOptions options);
 
   // As EventStream's errors, or what is wrong with a file (input_is_bad()).
   absl::Status Run();
@@ -83,6 +89,8 @@ class Replay {
   bool input_is_bad() const { return input_is_bad_; }
   // At any time.
   ReplayCounts counts() const;
+  // Of Options::knobs, those whose cgroup has not appeared.
+  std::vector<CgroupKnobs::Missed> missed_knobs() const { return translator_.missed_knobs(); }
   // Bytes of text read from the file that is being read.
   uint64_t bytes_of_file() const { return reader_ != nullptr ? reader_->counts().bytes : 0; }
 
@@ -95,7 +103,8 @@ class Replay {
   const ReplayOptions options_;
   BatchBuilder builder_;
   TraceTranslator translator_;
-  EventStream stream_;
+  std::unique_ptr<EventStream> stream_;  // none where batches go to a sink
+  const Sink sink_;
   std::unique_ptr<TraceReader> reader_;  // of the file that is being read
   TraceReader::Counts read_before_;      // of the files before it
   size_t files_done_ = 0;

@@ -12,5 +12,8 @@ void TraceTranslator::Add(const TraceRecord& record) { translation_->Add(record)
 void TraceTranslator::Mark(uint64_t id) { translation_->Mark(id); }
 void TraceTranslator::Finish() { translation_->Finish(); }
 const TraceTranslator::Counts& TraceTranslator::counts() const { return translation_->counts(); }
+std::vector<CgroupKnobs::Missed> TraceTranslator::missed_knobs() const {
+  return translation_->missed_knobs();
+}
 
 }  // namespace memcgd::client

@@ -17,8 +17,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "client/batch_builder.h"
+#include "client/cgroup_knobs.h"
 #include "client/trace_record.h"
 
 namespace memcgd::client {
@@ -35,6 +37,7 @@ class TraceTranslator {
     // The disk's readahead window (its read_ahead_kb in pages).  It tells where readahead left its mark;
     // where it is larger than the machine's, fewer marks are found, never wrong ones.
     uint32_t readahead_pages = 2048;
+    std::vector<CgroupKnob> knobs = {};  // set right after their cgroup's creation
   };
   struct Counts {
     uint64_t events = 0;           // given to the builder
@@ -57,6 +60,8 @@ class TraceTranslator {
   void Finish();
 
   const Counts& counts() const;
+  // Of Options::knobs, those whose cgroup has not appeared.
+  std::vector<CgroupKnobs::Missed> missed_knobs() const;
 
  private:
   std::unique_ptr<Translation> translation_;

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "client/batch_builder.h"
+#include "client/cgroup_knobs.h"
 #include "client/cgroup_table.h"
 #include "client/event_emitter.h"
 #include "client/event_window.h"
@@ -39,8 +40,14 @@ class Translation {
   using Counts = TraceTranslator::Counts;
 
   Translation(const Options& options, BatchBuilder* builder)
-      : options_(options), builder_(builder), window_(options.window), files_(builder), emitter_(builder) {
+      : options_(options),
+        builder_(builder),
+        window_(options.window),
+        files_(builder),
+        knobs_(options.knobs),
+        emitter_(builder) {
     if (options.root != 0) root_ = options.root;
+    knobs_.Begin([this](const CgroupKnob& knob) { PushKnob(EventPlace{}, knob); });
   }
 
   // As TraceTranslator's.
@@ -48,6 +55,7 @@ class Translation {
   void Mark(uint64_t id);
   void Finish();
   const Counts& counts() const { return counts_; }
+  std::vector<CgroupKnobs::Missed> missed_knobs() const { return knobs_.missed(); }
 
  private:
   // ---- the window ----
@@ -195,6 +203,7 @@ class Translation {
 
   void OnCgroup(const TraceRecord& record);
   bool IsOurHierarchy(const TraceRecord& record);
+  void PushKnob(const EventPlace& place, const CgroupKnob& knob);
 
   const Options options_;
   BatchBuilder* const builder_;
@@ -202,6 +211,7 @@ class Translation {
   ThreadTable threads_;
   FileTable files_;
   CgroupTable cgroups_;
+  CgroupKnobs knobs_;
   Emitter emitter_;
   std::optional<uint32_t> root_;
   bool traces_exit_mmap_ = false;  // the trace has such lines

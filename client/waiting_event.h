@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "client/batch_builder.h"
+#include "client/cgroup_knobs.h"
 
 namespace memcgd::client {
 
@@ -88,6 +89,10 @@ struct CgroupCreateEvent {
 struct CgroupRemoveEvent {
   uint32_t path;
 };
+struct SetKnobEvent {
+  uint32_t path;
+  const CgroupKnob* knob;  // of the translation
+};
 struct CgroupAttachEvent {
   uint32_t path;
   uint32_t moved;
@@ -110,8 +115,9 @@ struct MarkEvent {
 using Body =
     std::variant<Nothing, FaultEvent, FileEvent, RangeEvent, BrkEvent, MmapEvent, MremapEvent, MprotectEvent,
                  MadviseEvent, MlockEvent, MunlockEvent, CloneEvent, ExecArgumentsEvent, ExecEvent, ExitEvent,
-                 ExitMmapEvent, CommEvent, CgroupCreateEvent, CgroupRemoveEvent, CgroupAttachEvent,
-                 ReclaimBeginEvent, ReclaimEndEvent, MarkVictimEvent, BaselineProcessEvent, MarkEvent>;
+                 ExitMmapEvent, CommEvent, CgroupCreateEvent, CgroupRemoveEvent, SetKnobEvent,
+                 CgroupAttachEvent, ReclaimBeginEvent, ReclaimEndEvent, MarkVictimEvent, BaselineProcessEvent,
+                 MarkEvent>;
 
 }  // namespace memcgd::client
 

@@ -1,5 +1,5 @@
-// A machine with its accounts: charges and statistics, lists, page cache, reclaim, compiled for one type of
-// forms.
+// A machine with its accounts: charges and statistics, lists, page cache, kernel memory, reclaim, compiled
+// for one type of forms.
 //
 // Thread safety: each part's own.
 #ifndef MEMCGD_CORE_ACCOUNTS_H_
@@ -7,6 +7,7 @@
 
 #include "core/charge.h"
 #include "core/forms.h"
+#include "core/kernel_memory.h"
 #include "core/lru.h"
 #include "core/machine.h"
 #include "core/page_cache.h"
@@ -24,6 +25,7 @@ struct Accounts : Machine {
   Writeback<Forms> writeback_device{*this, charges, lru};
   PageCache<Forms> cache{tree, arena, charges, lru, writeback_device};
   Reclaimer<Forms> reclaimer{*this, charges, lru, cache, writeback_device};
+  KernelMemory<Forms> kernel{config, charges};
 };
 
 }  // namespace memcgd::core

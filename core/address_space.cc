@@ -83,16 +83,15 @@ Outcome AddressSpaces<Forms>::Munmap(CpuSlot& slot, Mm& mm, PageRange range) {
 
 template <class Forms>
 void AddressSpaces<Forms>::Unmap(CpuSlot& slot, Mm& mm, PageRange range) {
-  if (!mm.page_table.empty()) {
-    Zap(slot, mm, range);  // areas that no event told of have entries too
-    mm.page_table.FreeLeaves(range);
-  }
+  const bool has_tables = !mm.page_table.empty();
+  if (has_tables) Zap(slot, mm, range);  // areas that no event told of have entries too
   mm.vmas.Remove(range, [&](const Vma& vma) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     int64_t pages = static_cast<int64_t>(vma.range.pages());
     mm.total_pages -= pages;
     if (vma.accounted) Uncommit(slot, mm, pages);
     HoldObject(slot, vma.file, -pages);
   });
+  if (has_tables) m_.kernel.FreeTables(slot, mm, range);
 }
 
 // zap_pte_range(): a file's page whose entry was used is marked accessed; letting go of pages drains this
@@ -173,10 +172,14 @@ Outcome AddressSpaces<Forms>::Mremap(CpuSlot& slot, Mm& mm, const wide::Mremap& 
       if (old.accounted) delta -= static_cast<int64_t>(old.range.pages());
     });
   }
+  if (moves && !MakeTablesFor(slot, mm, old_range, new_range.first)) {
+    m_.kernel.FreeTables(slot, mm, new_range);
+    return Outcome::kLimit;
+  }
   if (delta < 0) Uncommit(slot, mm, -delta);
   if (delta > 0 && !Commit(slot, mm, delta)) return Outcome::kEnomem;
   HoldObject(slot, vma.file, static_cast<int64_t>(new_range.pages()));
-  if (moves) MoveEntries(mm, old_range, new_range.first);
+  if (moves) MoveEntries(slot, mm, old_range, new_range.first);
   if (!keep_old) {
     mm.vmas.Remove(old_range, [&](const Vma& old) ABSL_NO_THREAD_SAFETY_ANALYSIS {
       mm.total_pages -= static_cast<int64_t>(old.range.pages());
@@ -185,21 +188,36 @@ Outcome AddressSpaces<Forms>::Mremap(CpuSlot& slot, Mm& mm, const wide::Mremap& 
   }
   bool inserted = mm.vmas.Insert(vma);
   MEMCG_CHECK(inserted);
+  if (moves && !keep_old) m_.kernel.FreeTables(slot, mm, old_range);
   mm.total_pages += static_cast<int64_t>(new_range.pages());
   if (vma.locked) faults_.Populate(slot, mm, new_range, true);
   return Outcome::kOk;
 }
 
+// move_page_tables(): one for each that there is, in the new place.
 template <class Forms>
-void AddressSpaces<Forms>::MoveEntries(Mm& mm, PageRange from, PageNumber to) {
-  // Putting one down may make a leaf, which the walk must not meet.
-  std::vector<std::pair<PageNumber, Pte>> moved;
-  mm.page_table.ForEach(from, [&moved](PageNumber page, Pte& pte) {
-    moved.emplace_back(page, pte);
+bool AddressSpaces<Forms>::MakeTablesFor(CpuSlot& slot, Mm& mm, PageRange from, PageNumber to) {
+  std::vector<PageRange> moved;  // to make one may change what the walk goes over
+  mm.page_table.ForEachTable(from, [&](TableLevel level, PageRange span, MemcgId) {
+    if (level == TableLevel::kPte)
+      moved.push_back({std::max(span.first, from.first), std::min(span.end, from.end)});
+  });
+  for (PageRange part : moved) {
+    for (PageNumber page : {part.first, part.end - 1}) {
+      if (!m_.kernel.MakeTables(slot, mm, to + (page - from.first), TableLevel::kPte)) return false;
+    }
+  }
+  return true;
+}
+
+// After MakeTablesFor().  A table that moves whole leaves none behind (move_normal_pmd()).
+template <class Forms>
+void AddressSpaces<Forms>::MoveEntries(CpuSlot& slot, Mm& mm, PageRange from, PageNumber to) {
+  mm.page_table.ForEach(from, [&](PageNumber page, Pte& pte) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    *mm.page_table.Find(to + (page - from.first)) = pte;
     pte = 0;
   });
-  for (const auto& [page, pte] : moved) mm.page_table.Ensure(to + (page - from.first)) = pte;
-  mm.page_table.FreeLeaves(from);
+  if ((to - from.first) % PageTable::PagesOf(TableLevel::kPte) == 0) m_.kernel.ReclaimTables(slot, mm, from);
 }
 
 // mprotect_fixup(): to writable charges; back to read-only gives back only what was never faulted.
@@ -231,6 +249,9 @@ Outcome AddressSpaces<Forms>::Madvise(CpuSlot& slot, Mm& mm, PageRange range, ui
   switch (advice) {
     case kMadvDontNeed:
     case kMadvDontNeedLocked:
+      Zap(slot, mm, range);
+      m_.kernel.ReclaimTables(slot, mm, range);
+      break;
     case kMadvGuardInstall:
       Zap(slot, mm, range);
       break;
@@ -239,7 +260,7 @@ Outcome AddressSpaces<Forms>::Madvise(CpuSlot& slot, Mm& mm, PageRange range, ui
         FolioId page = PteFolio(pte);
         if (Raw(page) <= Raw(FolioId::kZeroPage)) return;
         Folio& folio = m_.arena.Get(page);
-        if (folio.dead()) {  // a swap entry is given up at once
+        if (folio.dead() || folio.unmapped()) {  // a swap entry is given up at once
           m_.cache.Unmap(slot, page);
           pte = 0;
           return;
@@ -313,6 +334,8 @@ Outcome AddressSpaces<Forms>::Fork(CpuSlot& slot, Mm& parent, Mm& child) ABSL_NO
   child.brk = parent.brk;
   child.implied = parent.implied;
   child.predates_stream = parent.predates_stream;
+  if (!m_.kernel.CopyTables(slot, parent, child)) return Outcome::kLimit;
+  bool made = true;
   parent.page_table.ForEach({0, ~uint64_t{0}}, [&](PageNumber page, Pte& pte) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     ++slot.ptes_walked;
     FolioId id = PteFolio(pte);
@@ -323,11 +346,19 @@ Outcome AddressSpaces<Forms>::Fork(CpuSlot& slot, Mm& parent, Mm& child) ABSL_NO
         Vma* vma = parent.vmas.Find(page);
         if (vma == nullptr || !vma->has_anon_vma) return;
       }
+    }
+    Pte* copy = m_.kernel.Ensure(slot, child, page);
+    if (copy == nullptr) {
+      made = false;
+      return;
+    }
+    if (Raw(id) > Raw(FolioId::kZeroPage)) {
       if (!m_.cache.Map(slot, id)) return;
       pte &= ~kPteWritable;
     }
-    child.page_table.Ensure(page) = pte;
+    *copy = pte;
   });
+  if (!made) return Outcome::kLimit;
   for (FolioId id : parent.unbound) {
     if (m_.cache.Map(slot, id)) child.unbound.push_back(id);
   }
@@ -340,6 +371,9 @@ void AddressSpaces<Forms>::Teardown(CpuSlot& slot, Mm& mm) {
   for (FolioId id : mm.unbound) m_.cache.Unmap(slot, id);
   if (!mm.unbound.empty()) m_.lru.Drain(slot);
   mm.unbound.clear();
+  m_.kernel.FreePgd(slot, mm);
+  mm.stack_unplaced = false;
+  mm.tables_predate = false;
   mm.implied.clear();
   mm.entry = 0;
   mm.brk = 0;
@@ -355,13 +389,15 @@ void AddressSpaces<Forms>::AddPresent(CpuSlot& slot, Mm& mm, PageRange range, bo
   }
   mm.vmas.ForEachWithin(range, [&](Vma& vma) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     if (vma.file == FileId::kNone) return;
+    // Before the file's mutex: reclaim may want it.
+    for (PageNumber page = vma.range.first; page < vma.range.end; ++page) m_.kernel.Ensure(slot, mm, page);
     File& file = m_.files.Get(vma.file);
     Locked file_lock(file.mutex);
     for (PageNumber page = vma.range.first; page < vma.range.end; ++page) {
       FolioId id = m_.cache.Find(file, vma.IndexOf(page));
-      Pte& pte = mm.page_table.Ensure(page);
-      if (id == FolioId::kNone || faults_.Present(pte, slot)) continue;
-      if (m_.cache.Map(slot, id)) pte = MakePte(id, kPteAccessed);
+      Pte* pte = mm.page_table.Find(page);
+      if (id == FolioId::kNone || pte == nullptr || faults_.Present(*pte, slot)) continue;
+      if (m_.cache.Map(slot, id)) *pte = MakePte(id, kPteAccessed);
     }
   });
 }

@@ -50,7 +50,11 @@ class AddressSpaces {
   void Unmap(CpuSlot& slot, Mm& mm, PageRange range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
   // Page-table entries go; areas stay.
   void Zap(CpuSlot& slot, Mm& mm, PageRange range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
-  void MoveEntries(Mm& mm, PageRange from, PageNumber to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
+  // False: refused.
+  bool MakeTablesFor(CpuSlot& slot, Mm& mm, PageRange from, PageNumber to)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
+  void MoveEntries(CpuSlot& slot, Mm& mm, PageRange from, PageNumber to)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
   bool Accountable(const Vma& vma) const;
   bool Commit(CpuSlot& slot, Mm& mm, int64_t pages) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
   void Uncommit(CpuSlot& slot, Mm& mm, int64_t pages) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);

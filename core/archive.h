@@ -1,6 +1,9 @@
-// The two directions of a snapshot: one walk over the state writes it or reads it, so that they cannot part.
+// The directions of a snapshot and of a fork: one walk over the state writes it or reads it, so that they
+// cannot part.
 //
-// Numbers are LEB128 (zigzag where signed), strings carry their length, the checksum stands last.
+// Numbers are LEB128 (zigzag where signed), strings carry their length, the checksum stands last.  A fork's
+// two walks do the same with what is small; what is large (page descriptors, sparse arrays) the first lends
+// and the second copies as a whole.
 //
 // Thread safety: one thread at a time.
 #ifndef MEMCGD_CORE_ARCHIVE_H_
@@ -12,6 +15,11 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include "core/check.h"
 
 namespace memcgd::core {
 
@@ -19,6 +27,7 @@ namespace memcgd::core {
 class Writer {
  public:
   static constexpr bool kReads = false;
+  static constexpr bool kForks = false;
 
   template <typename T>
   requires std::integral<T> || std::is_enum_v<T>
@@ -64,6 +73,7 @@ class Writer {
 class Reader {
  public:
   static constexpr bool kReads = true;
+  static constexpr bool kForks = false;
 
   explicit Reader(std::string_view bytes) : bytes_(bytes) {}
 
@@ -129,6 +139,44 @@ class Reader {
 
   std::string_view bytes_;
   bool ok_ = true;
+};
+
+// The first walk of a fork, over the original: writes what is small and notes where the rest is.
+class Lender : public Writer {
+ public:
+  static constexpr bool kForks = true;
+
+  template <typename T>
+  void Share(const T& part) {
+    parts_.push_back({&part, &typeid(T)});
+  }
+
+ private:
+  friend class Borrower;
+  struct Part {
+    const void* object;
+    const std::type_info* type;
+  };
+  std::vector<Part> parts_;
+};
+
+// The second, over the fork.  The original stands still until it is done.
+class Borrower : public Reader {
+ public:
+  static constexpr bool kForks = true;
+
+  // `bytes` are what the lender wrote.
+  Borrower(const Lender& lender, std::string_view bytes) : Reader(bytes), parts_(lender.parts_) {}
+
+  template <typename T>
+  void Share(T& part) {
+    MEMCG_CHECK(next_ < parts_.size() && *parts_[next_].type == typeid(T));
+    part = *static_cast<const T*>(parts_[next_++].object);
+  }
+
+ private:
+  const std::vector<Lender::Part>& parts_;
+  size_t next_ = 0;
 };
 
 }  // namespace memcgd::core

@@ -54,6 +54,7 @@ void BatchRun<Forms>::ApplyEvents(size_t begin, size_t end) {
   for (size_t i = begin; i < end;) {
     const Event& event = batch_.events[i];
     if (slot_ == nullptr || slot_->cpu != event.cpu()) EnterCpu(event.cpu());
+    if (models_) slot_->now_ns = batch_.base_time_ns + int64_t{1000} * event.time_us();
     if (size_t next = TouchFirst(i, end); next != i) {
       i = next;
       continue;
@@ -74,8 +75,10 @@ size_t BatchRun<Forms>::TouchFirst(size_t begin,
       !run.thread->hints.empty()) {
     return begin;
   }
-  size_t done =
-      m_.faults.TryFirstTouches(*slot_, *run.mm, batch_.events.subspan(begin, end - begin), &last_us_);
+  size_t done = 0;
+  if (!models_) {
+    done = m_.faults.TryFirstTouches(*slot_, *run.mm, batch_.events.subspan(begin, end - begin), &last_us_);
+  }
   if (done == 0) {
     Outcome outcome = m_.faults.TryFirstTouch(*slot_, *run.mm, first.address(), first.error_code());
     if (outcome == Outcome::kInvalid) return begin;
@@ -95,12 +98,9 @@ size_t BatchRun<Forms>::TouchFirst(size_t begin,
 template <class Forms>
 void BatchRun<Forms>::ApplyOne(const Event& event, Outcome outcome) {
   ++result_.events[static_cast<size_t>(event.kind())];
-  if (models_) {
-    slot_->now_ns = batch_.base_time_ns + int64_t{1000} * event.time_us();
-    if (WasKilled(event.tid())) {
-      ++result_.outcomes[static_cast<size_t>(Outcome::kDropped)];
-      return;
-    }
+  if (models_ && WasKilled(event.tid())) {
+    ++result_.outcomes[static_cast<size_t>(Outcome::kDropped)];
+    return;
   }
   if (outcome == Outcome::kInvalid) outcome = Apply(event);
   if (slot_->oom_at != MemcgId::kNone) {
@@ -282,6 +282,9 @@ Outcome BatchRun<Forms>::Apply(const Event& event) {
 template <class Forms>
 Outcome BatchRun<Forms>::FileFault(Thread& thread, FileId id, PageIndex index) {
   FaultHints& hints = thread.hints;
+  const bool again = (hints.fault_major || hints.fault_unseen) && hints.fault_file == id &&
+                     hints.fault_index == index;  // the retry: no other read
+  if (m_.file_reads_watched && !again) TellFileRead(thread, id, index, index);
   hints.fault_file = id;
   hints.fault_index = index;
   hints.fault_major = hints.fault_unseen = false;
@@ -366,6 +369,7 @@ Outcome BatchRun<Forms>::FileRead(uint32_t tid, FileId id, PageIndex first, Page
     }
     position = &*known;
   }
+  if (m_.file_reads_watched && thread != nullptr) TellFileRead(*thread, id, first, last);
   File& file = m_.files.Get(id);
   if (models_ && thread != nullptr) {
     Outcome outcome =
@@ -375,6 +379,14 @@ Outcome BatchRun<Forms>::FileRead(uint32_t tid, FileId id, PageIndex first, Page
   Locked lock(file.mutex);
   m_.cache.Read(*slot_, file, first, last, *position);
   return Outcome::kOk;
+}
+
+template <class Forms>
+void BatchRun<Forms>::TellFileRead(const Thread& thread, FileId id, PageIndex first, PageIndex last) {
+  const MemcgId reader = m_.processes.MmOf(thread).memcg.load(std::memory_order_relaxed);
+  for (const Memcg* level = &m_.tree.Get(reader); level != nullptr; level = level->parent) {
+    if (level->file_reads != nullptr) level->file_reads->Read(id, first, last);
+  }
 }
 
 // A read or write of pages that the model has reclaimed though the trace's kernel had not: misses.
@@ -732,6 +744,7 @@ Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::BaselineProcess
   Memcg* memcg = m_.tree.Find(stream_.Path(process.cgroup));
   if (memcg == nullptr) return Outcome::kNoCgroup;
   m_.processes.Attach(thread, *memcg);
+  m_.processes.ChargeBaseline(*slot_, thread);
   return Outcome::kOk;
 }
 

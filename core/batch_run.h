@@ -84,6 +84,8 @@ class BatchRun {
   Outcome FileAdd(uint32_t tid, FileId id, PageIndex index, uint32_t order);
   Outcome FileDelete(uint32_t tid, FileId id, PageIndex index, uint32_t order);
   Outcome FileRead(uint32_t tid, FileId id, PageIndex first, PageIndex last);
+  // To those that watch the thread's cgroup or one above it.
+  void TellFileRead(const Thread& thread, FileId id, PageIndex first, PageIndex last);
   Outcome FileDirty(uint32_t tid, FileId id, PageIndex index);
   Outcome FillAbsent(MemcgId memcg, File& file, PageIndex first, PageIndex last);
   Outcome Readahead(FileId id, PageIndex index);

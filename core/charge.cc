@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "core/check.h"
+
 namespace memcgd::core {
 
 template <class Forms>
@@ -155,24 +157,43 @@ void Charges<Forms>::DrainAllStocks(CpuSlot& slot) ABSL_NO_THREAD_SAFETY_ANALYSI
 }
 
 template <class Forms>
-bool Charges<Forms>::TryChargeSwap(CpuSlot& slot, Memcg& memcg) {
+uint32_t Charges<Forms>::AllocateSwap(CpuSlot& slot, Memcg& memcg, FolioId folio) {
   PageCounter* failed = nullptr;
   if (!memcg.swap.TryCharge(1, &failed)) {
     if (failed != &tree_.root().swap) memcg.CountEvent(SwapEvent::kMax);
     memcg.CountEvent(SwapEvent::kFail);
-    return false;
+    return SwapSpace::kNoSlot;
   }
   AddRefs(slot, memcg, 1);  // so that it is there when the page comes back
   ModStat(slot, memcg.id, Stat::kSwap, 1);
-  return true;
+  uint32_t place = machine_.swap.Allocate(folio, memcg.id);
+  MEMCG_CHECK(place != SwapSpace::kNoSlot);  // the root's counter has as many pages as there are slots
+  return place;
 }
 
 template <class Forms>
-void Charges<Forms>::UnchargeSwap(CpuSlot& slot, MemcgId id) {
-  Memcg& memcg = tree_.Get(id);
+void Charges<Forms>::FreeSwap(CpuSlot& slot, Folio& folio) {
+  if (folio.Has(kFolioSwapCache)) {
+    ModStat(slot, folio.memcg(), Stat::kSwapcached, -1);
+  } else {
+    slot.folios.CountInUse(1);  // a descriptor again, which is to be freed
+  }
+  MemcgId owner = machine_.swap.Free(SwapSlotOf(folio));
+  folio.Clear(kFolioSwapped | kFolioSwapCache);
+  Memcg& memcg = tree_.Get(owner);
   memcg.swap.Uncharge(1);
-  ModStat(slot, id, Stat::kSwap, -1);
+  ModStat(slot, owner, Stat::kSwap, -1);
   AddRefs(slot, memcg, -1);
+}
+
+template <class Forms>
+bool Charges<Forms>::SwapIsFull(const Memcg& memcg) const {
+  for (const Memcg* level = &memcg; level != nullptr; level = level->parent) {
+    int64_t usage = level->swap.usage_pages();
+    if (level->parent == nullptr) return usage > level->swap.max_pages() - usage;  // vm_swap_full()
+    if (usage >= level->swap.max_pages() - usage || usage >= level->reclaim.swap_high - usage) return true;
+  }
+  return false;
 }
 
 template <class Forms>
@@ -225,9 +246,8 @@ void Charges<Forms>::CountUpdate(CpuSlot& slot, StatPending& stats, MemcgId memc
 }
 
 template <class Forms>
-void Charges<Forms>::Spill(CpuSlot& slot, MemcgId id, Stat stat, std::atomic<int32_t>& pending) {
+void Charges<Forms>::Spill(CpuSlot& slot, MemcgId id, Stat stat, int32_t sum) {
   size_t i = static_cast<size_t>(stat);
-  int32_t sum = pending.load(std::memory_order_relaxed);
   Memcg& memcg = tree_.Get(id);
   ++slot.counters.stat_spills;
   if (forms_.stats() == StatsForm::kSpill) {
@@ -236,7 +256,6 @@ void Charges<Forms>::Spill(CpuSlot& slot, MemcgId id, Stat stat, std::atomic<int
     memcg.stats.local[i].fetch_add(sum, std::memory_order_relaxed);
     ++slot.counters.stat_shared_writes;
   }
-  pending.store(0, std::memory_order_relaxed);
 }
 
 template class Charges<DefaultForms>;

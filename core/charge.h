@@ -93,9 +93,13 @@ class Charges {
   // The same for every CPU, but those that other streams hold.
   void DrainAllStocks(CpuSlot& slot);
 
-  // A page of the cgroup goes to swap, where there is room for it; counts the events where there is not.
-  bool TryChargeSwap(CpuSlot& slot, Memcg& memcg);
-  void UnchargeSwap(CpuSlot& slot, MemcgId memcg);
+  // folio_alloc_swap(): where a page of the cgroup goes in swap; kNoSlot, and the events counted, where there
+  // is no room.
+  uint32_t AllocateSwap(CpuSlot& slot, Memcg& memcg, FolioId folio);
+  // The page has no place in swap any more.
+  void FreeSwap(CpuSlot& slot, Folio& folio);
+  // mem_cgroup_swap_full(): a page that comes back gives its place up at once.
+  bool SwapIsFull(const Memcg& memcg) const;
 
   void ModStat(CpuSlot& slot, MemcgId memcg, Stat stat, int32_t delta) {
     Mod(slot, StatsOf(slot, memcg), memcg, stat, delta);
@@ -121,8 +125,11 @@ class Charges {
       return;
     }
     int32_t sum = pending.load(std::memory_order_relaxed) + delta;
+    if (static_cast<uint32_t>(sum + kStatBatch) > 2 * kStatBatch) {
+      Spill(slot, memcg, stat, sum);
+      sum = 0;
+    }
     pending.store(sum, std::memory_order_relaxed);
-    if (static_cast<uint32_t>(sum + kStatBatch) > 2 * kStatBatch) Spill(slot, memcg, stat, pending);
   }
 
  private:
@@ -131,7 +138,7 @@ class Charges {
   static void Touch(CpuSlot& slot, MemcgId memcg, StatPending& stats);
   // memcg_rstat_updated()
   void CountUpdate(CpuSlot& slot, StatPending& stats, MemcgId memcg, int32_t delta);
-  void Spill(CpuSlot& slot, MemcgId memcg, Stat stat, std::atomic<int32_t>& pending);
+  void Spill(CpuSlot& slot, MemcgId memcg, Stat stat, int32_t sum);
 
   bool TryChargeSlow(CpuSlot& slot, MemcgId memcg, uint32_t pages, ChargeMode mode);
   // try_charge_memcg() from its first refusal, at `over`, on.

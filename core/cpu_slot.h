@@ -68,6 +68,10 @@ struct alignas(64) CpuSlot {
   // Pages that a task charged over memory.high since it was last held up (memcg_nr_pages_over_high).
   MemcgId over_high_memcg = MemcgId::kNone;
   uint32_t over_high_pages = 0;
+  // Pages that reclaim has put on their way to swap, each with a reference; and whether they wait there for
+  // what a swap-in reads to be asked for (blk_start_plug()).
+  std::vector<FolioId> swap_writes;
+  bool plugged = false;
   bool retries = false;  // the event at hand is tried again after a kill: what it counts was counted
   const File* held_file = nullptr;  // whose mutex is held while something is charged
   int64_t now_ns = 0;               // of the event at hand
@@ -77,7 +81,7 @@ struct alignas(64) CpuSlot {
   uint64_t ptes_walked = 0;
   // Chooses the stock slot to evict; part of the state, so that one stream is deterministic.
   std::minstd_rand random;
-  MechanismCounters counters;  // of what this CPU did
+  CpuCounters counters;  // readable without the lock
 };
 
 }  // namespace memcgd::core

@@ -21,6 +21,7 @@ size_t Faults<Forms>::TryFirstTouches(CpuSlot& slot, Mm& mm, std::span<const Eve
                                       uint32_t* last_us) {
   constexpr size_t kAhead = 12;   // as long as a miss takes, in touches
   constexpr int kNearShift = 17;  // 32 pages of 4 KiB: two lines of entries
+  constexpr uint64_t kLeafPages = PageTable::PagesOf(TableLevel::kPte);
   const MemcgId memcg = mm.memcg.load(std::memory_order_relaxed);
   StatPending& stats = m_.charges.StatsOf(slot, memcg);
   const size_t most =
@@ -49,11 +50,12 @@ size_t Faults<Forms>::TryFirstTouches(CpuSlot& slot, Mm& mm, std::span<const Eve
       const VmaSet::Place& place = mm.vmas.Look(page);
       if (place.vma != nullptr && (place.vma->shared() || place.vma->file != FileId::kNone)) break;
       vma = place.vma;
-      leaf = mm.page_table.EnsureLeaf(page);
-      PageNumber base = page - page % PageTable::kLeafEntries;
-      near = {std::max(place.range.first, base), std::min(place.range.end, base + PageTable::kLeafEntries)};
+      leaf = mm.page_table.FindLeaf(page);
+      if (leaf == nullptr) break;
+      PageNumber base = page - page % kLeafPages;
+      near = {std::max(place.range.first, base), std::min(place.range.end, base + kLeafPages)};
     }
-    Pte& pte = leaf[page % PageTable::kLeafEntries];
+    Pte& pte = leaf[page % kLeafPages];
     if (pte != 0) break;
     FolioId id = m_.arena.MakeNextPage(slot.folios, done, memcg,
                                        kFolioAnon | kFolioSwapBacked | kFolioYoung | FlagsIn(vma),
@@ -87,10 +89,12 @@ Outcome Faults<Forms>::Handle(CpuSlot& slot, Mm& mm, const FaultHints& hints, ui
   PageNumber page = address >> m_.page_shift;
   Fault fault{slot, mm, hints, page, error_code, mm.vmas.Find(page)};
   fault.mm.mutex.AssertHeld();  // it is mm's
-  Pte& pte = mm.page_table.Ensure(page);
+  Pte* entry = m_.kernel.Ensure(slot, mm, page);
+  if (entry == nullptr) return Outcome::kLimit;
+  Pte& pte = *entry;
   if ((error_code & kFaultFetch) != 0 && mm.entry == 0) mm.entry = page;
   if (IsSwapEntry(pte)) {
-    Outcome outcome = SwapIn(slot, mm, pte);
+    Outcome outcome = SwapIn(slot, mm, pte, fault.write());
     if (outcome != Outcome::kOk) return outcome;
   }
   if (Present(pte, slot)) return fault.write() ? WriteProtect(fault, pte) : Outcome::kOk;
@@ -116,6 +120,7 @@ Outcome Faults<Forms>::WriteProtect(const Fault& fault, Pte& pte) {
   if (Raw(page) > Raw(FolioId::kZeroPage) && folio.anon()) {
     if (!folio.lru()) m_.lru.Drain(fault.slot);  // wp_can_reuse_anon_folio(): the batch's reference must go
     if (folio.mapcount() == 1) {
+      if (folio.Has(kFolioSwapCache)) FreeSwapOf(fault.slot, page);
       pte |= kPteWritable;
       return Outcome::kOk;
     }
@@ -132,7 +137,7 @@ Outcome Faults<Forms>::WriteUnseen(const Fault& fault, Pte& pte) {
     FolioId page = fault.mm.unbound.back();
     fault.mm.unbound.pop_back();
     pte = MakePte(page, kPteAccessed);
-    Outcome outcome = IsSwapEntry(pte) ? SwapIn(fault.slot, fault.mm, pte) : Outcome::kOk;
+    Outcome outcome = IsSwapEntry(pte) ? SwapIn(fault.slot, fault.mm, pte, true) : Outcome::kOk;
     return outcome == Outcome::kOk ? WriteProtect(fault, pte) : outcome;
   }
   Outcome outcome = SetAnonymous(fault, pte);
@@ -161,7 +166,7 @@ Outcome Faults<Forms>::MapFile(const Fault& fault) {
     if (outcome != Outcome::kOk) return outcome;
   }
   if (fault.write() && !fault.shared()) {
-    Outcome outcome = SetAnonymous(fault, fault.mm.page_table.Ensure(fault.page));
+    Outcome outcome = SetAnonymous(fault, EntryOf(fault));
     if (outcome != Outcome::kOk) return outcome;
     if (fault.vma == nullptr && hints.fault_file != FileId::kNone) {
       Imply(fault.mm, file, static_cast<int64_t>(fault.page - hints.fault_index)).has_anon_vma = true;
@@ -171,7 +176,7 @@ Outcome Faults<Forms>::MapFile(const Fault& fault) {
   if (hints.map_file != FileId::kNone) MapAround(fault);
   if (hints.fault_file != FileId::kNone) {
     MapFolio(fault, m_.files.Get(hints.fault_file), hints.fault_index);
-  } else if (m_.charges.models_reclaim() && fault.mm.page_table.Ensure(fault.page) == 0) {
+  } else if (m_.charges.models_reclaim() && EntryOf(fault) == 0) {
     int64_t delta = DeltaOf(fault, hints.map_file, hints.map_first, hints.map_end);
     PageIndex index = fault.page - static_cast<uint64_t>(delta);
     if (index >= hints.map_first && index < hints.map_end) return MapMissed(fault, hints.map_file, index);
@@ -225,10 +230,10 @@ void Faults<Forms>::MapAround(const Fault& fault) {
       page = m_.cache.Find(file, index);
     }
     if (page == FolioId::kNone || m_.arena.Get(m_.arena.HeadOf(page)).Has(kFolioReadahead)) continue;
-    Pte& pte = fault.mm.page_table.Ensure(at);
-    if (Present(pte, fault.slot)) continue;
+    Pte* pte = fault.mm.page_table.Find(at);  // never past the fault's own table
+    if (pte == nullptr || Present(*pte, fault.slot)) continue;
     if (!m_.cache.Map(fault.slot, page)) continue;
-    pte = MakePte(page, kPteAccessed);
+    *pte = MakePte(page, kPteAccessed);
     SetYoung(fault, page);
   }
 }
@@ -258,11 +263,11 @@ void Faults<Forms>::MapFolio(const Fault& fault, File& file, PageIndex index) {
   for (uint32_t i = 0; i < m_.arena.Get(head).pages(); ++i) {
     PageNumber at = fault.page + first + i - index;
     if (at < area.first || at >= area.end) continue;
-    Pte& pte = fault.mm.page_table.Ensure(at);
-    if (Present(pte, fault.slot)) continue;
+    Pte* pte = fault.mm.page_table.Find(at);
+    if (pte == nullptr || Present(*pte, fault.slot)) continue;
     FolioId page{Raw(head) + i};
     if (!m_.cache.Map(fault.slot, page)) continue;
-    pte = MakePte(page, kPteAccessed | (fault.shared() ? kPteWritable : 0));
+    *pte = MakePte(page, kPteAccessed | (fault.shared() ? kPteWritable : 0));
     SetYoung(fault, page);
   }
 }
@@ -280,7 +285,7 @@ Outcome Faults<Forms>::MapShmem(const Fault& fault) {
   File& file = m_.files.Get(vma.file);
   if (!file.shmem) return Outcome::kOk;  // another thread's fault was there first
   PageIndex index = vma.IndexOf(fault.page);
-  Pte& pte = fault.mm.page_table.Ensure(fault.page);
+  Pte& pte = EntryOf(fault);
   if (m_.charges.models_reclaim()) {
     MemcgId memcg = fault.mm.memcg.load(std::memory_order_relaxed);
     if (m_.cache.Fill(fault.slot, file, index, 0, memcg, ChargeMode::kRetry) == CacheAdd::kRefused)
@@ -316,7 +321,7 @@ void Faults<Forms>::StandIn(Vma& vma) {
 // do_anonymous_page()
 template <class Forms>
 Outcome Faults<Forms>::MapAnonymous(const Fault& fault) {
-  Pte& pte = fault.mm.page_table.Ensure(fault.page);
+  Pte& pte = EntryOf(fault);
   if (!fault.write() && m_.config.zero_page) {
     pte = MakePte(FolioId::kZeroPage, kPteAccessed);
     return Outcome::kOk;
@@ -428,10 +433,10 @@ Outcome Faults<Forms>::Access(CpuSlot& slot, Mm& mm, uint64_t address) {
   Fault fault{slot, mm, none, page, 0, mm.vmas.Find(page)};
   fault.mm.mutex.AssertHeld();  // it is mm's
   FolioId id = PteFolio(*pte);
-  if (m_.arena.Get(id).dead()) {
+  if (m_.arena.Get(id).dead() || m_.arena.Get(id).unmapped()) {
     if (!slot.retries) m_.charges.ModStat(slot, mm.memcg.load(std::memory_order_relaxed), Stat::kPgfault, 1);
     if (IsSwapEntry(*pte)) {
-      Outcome outcome = SwapIn(slot, mm, *pte);
+      Outcome outcome = SwapIn(slot, mm, *pte, false);
       if (outcome != Outcome::kOk) return outcome;
     } else if (m_.arena.Get(id).anon()) {  // given up by MADV_FREE
       return SetAnonymous(fault, *pte);
@@ -450,45 +455,106 @@ Outcome Faults<Forms>::Access(CpuSlot& slot, Mm& mm, uint64_t address) {
 
 // The descriptor lives on: every entry that named it as swapped finds it again, as if each had faulted.
 template <class Forms>
-Outcome Faults<Forms>::SwapIn(CpuSlot& slot, Mm& mm, Pte pte) {
+Outcome Faults<Forms>::SwapIn(CpuSlot& slot, Mm& mm, Pte pte, bool write) {
   FolioId id = PteFolio(pte);
   Folio& folio = m_.arena.Get(id);
-  SpinLock& swap_lock = m_.SwapLockOf(id);
-  MemcgId owner;
-  {
-    Locked lock(swap_lock);
-    if (!folio.Has(kFolioSwapped)) return Outcome::kOk;  // another stream's fault was first
-    owner = SwapOwner(folio);
-  }
-  // mem_cgroup_swapin_charge_folio()
-  MemcgId memcg = m_.tree.Get(owner).online ? owner : mm.memcg.load(std::memory_order_relaxed);
-  if (!m_.charges.TryCharge(slot, memcg, 1)) return Outcome::kLimit;
-  Shadow shadow;
-  {
-    Locked lock(swap_lock);
-    if (!folio.Has(kFolioSwapped)) {
-      m_.charges.Uncharge(slot, memcg, 1);
-      return Outcome::kOk;
+  bool major = false;
+  for (;;) {
+    uint32_t place = SwapSpace::kNoSlot;
+    {
+      SpinLock& swap_lock = m_.SwapLockOf(id);
+      Locked lock(swap_lock);
+      if (!folio.Has(kFolioSwapped)) {
+        if (!major && (folio.flags.fetch_and(~kFolioReadahead, std::memory_order_relaxed) & kFolioReadahead))
+          m_.swap.CountHit();
+        uint64_t before = folio.state.fetch_and(~Folio::kUnmapped, std::memory_order_acq_rel);
+        if ((before & Folio::kUnmapped) == 0) return Outcome::kOk;  // another stream's fault was first
+        folio.Clear(kFolioYoungTwice);
+        folio.Set(kFolioYoung);
+        m_.charges.ModStat(slot, Folio::MemcgOf(before), Stat::kAnon, 1);
+        break;
+      }
+      place = SwapSlotOf(folio);
     }
-    shadow = {SwapEvictor(folio), int64_t{folio.index}, folio.Has(kFolioWorkingset)};
-    folio.next = folio.prev = FolioId::kNone;
-    folio.index = 0;
-    folio.Clear(kFolioSwapped | kFolioWorkingset | kFolioYoungTwice);
-    folio.Set(kFolioYoung);
-    // Alive, in the cgroup, and held by the batch that takes it to a list; its entries hold it as before.
-    uint64_t state = folio.state.load(std::memory_order_relaxed);
-    while (!folio.state.compare_exchange_weak(
-        state, Folio::StateOf(memcg, (state & Folio::kHolds) + Folio::kOneRef), std::memory_order_acq_rel)) {
-    }
+    // The first time with its neighbours; then what of these had it evicted again.
+    if (!(major ? ReadSwap(slot, mm, place, false) : ReadAheadSwap(slot, mm, place))) return Outcome::kLimit;
+    if (!major) m_.charges.ModStat(slot, mm.memcg.load(std::memory_order_relaxed), Stat::kPgmajfault, 1);
+    major = true;
   }
-  m_.charges.UnchargeSwap(slot, owner);
-  StatPending& stats = m_.charges.StatsOf(slot, memcg);
-  for (Stat stat : {Stat::kAnon, Stat::kPgpgin, Stat::kPswpin, Stat::kPgmajfault})
-    m_.charges.Mod(slot, stats, memcg, stat, 1);
-  m_.cache.Refault(slot, id, shadow);
-  m_.lru.AddNew(slot, id);
-  m_.lru.Drain(slot);
+  // should_try_to_free_swap()
+  if ((write && folio.mapcount() == 1) || folio.Has(kFolioMlocked) ||
+      m_.charges.SwapIsFull(m_.tree.Get(folio.memcg()))) {
+    FreeSwapOf(slot, id);
+  }
   return Outcome::kOk;
+}
+
+// swap_cluster_readahead(): what is written meanwhile to make room waits until all is asked for.
+template <class Forms>
+bool Faults<Forms>::ReadAheadSwap(CpuSlot& slot, const Mm& mm, uint32_t place) {
+  SwapSpace::Range range = m_.swap.ReadAhead(place);
+  bool charged = true;
+  for (uint32_t at = range.first; at <= range.last && charged; ++at) {
+    charged = ReadSwap(slot, mm, at, at != place);
+    slot.plugged = true;
+  }
+  slot.plugged = false;
+  m_.writeback_device.EndSwapWrites(slot);
+  m_.lru.Drain(slot);
+  return charged;
+}
+
+template <class Forms>
+bool Faults<Forms>::ReadSwap(CpuSlot& slot, const Mm& mm, uint32_t place, bool ahead) {
+  FolioId id = m_.swap.GetSwapped(m_.arena, place);
+  if (id == FolioId::kNone) return true;
+  Folio& folio = m_.arena.Get(id);
+  MemcgId memcg = m_.swap.Get(place).owner;  // mem_cgroup_swapin_charge_folio()
+  if (memcg == MemcgId::kNone || !m_.tree.Get(memcg).online) memcg = mm.memcg.load(std::memory_order_relaxed);
+  if (!m_.charges.TryCharge(slot, memcg, 1)) {
+    m_.lru.Put(slot, id);
+    return false;
+  }
+  Shadow shadow;
+  bool swapped;
+  {
+    SpinLock& swap_lock = m_.SwapLockOf(id);
+    Locked lock(swap_lock);
+    swapped = folio.Has(kFolioSwapped);
+    if (swapped) {
+      shadow = {SwapEvictor(folio), int64_t{folio.index}, folio.Has(kFolioWorkingset)};
+      folio.index = SwapSlotOf(folio);
+      folio.next = folio.prev = FolioId::kNone;
+      folio.Clear(kFolioSwapped | kFolioWorkingset | kFolioYoung | kFolioYoungTwice);
+      folio.Set(kFolioSwapCache | (ahead ? kFolioReadahead : 0));
+      // Alive, and in the cgroup; its entries hold it as before, and find it as a swap entry does.
+      uint64_t state = folio.state.load(std::memory_order_relaxed);
+      while (!folio.state.compare_exchange_weak(
+          state, Folio::StateOf(memcg, state & Folio::kHolds) | Folio::kUnmapped,
+          std::memory_order_acq_rel)) {
+      }
+    }
+  }
+  if (swapped) {
+    StatPending& stats = m_.charges.StatsOf(slot, memcg);
+    for (Stat stat : {Stat::kSwapcached, Stat::kPgpgin, Stat::kPswpin})
+      m_.charges.Mod(slot, stats, memcg, stat, 1);
+    slot.folios.CountInUse(1);
+    m_.cache.Refault(slot, id, shadow);
+    m_.lru.Add(slot, id);
+  } else {  // another stream was there first
+    m_.charges.Uncharge(slot, memcg, 1);
+  }
+  m_.lru.Put(slot, id);
+  return true;
+}
+
+template <class Forms>
+void Faults<Forms>::FreeSwapOf(CpuSlot& slot, FolioId id) {
+  Folio& folio = m_.arena.Get(id);
+  SpinLock& swap_lock = m_.SwapLockOf(id);
+  Locked lock(swap_lock);
+  if (folio.Has(kFolioSwapCache) && !folio.Has(kFolioWriteback)) m_.charges.FreeSwap(slot, folio);
 }
 
 template <class Forms>
@@ -524,8 +590,10 @@ bool Faults<Forms>::Populate(CpuSlot& slot, Mm& mm, PageRange range, bool write)
 
 template <class Forms>
 bool Faults<Forms>::PopulatePage(const Fault& fault) {
-  Pte& pte = fault.mm.page_table.Ensure(fault.page);
-  Outcome outcome = IsSwapEntry(pte) ? SwapIn(fault.slot, fault.mm, pte) : Outcome::kOk;
+  Pte* entry = m_.kernel.Ensure(fault.slot, fault.mm, fault.page);
+  if (entry == nullptr) return false;
+  Pte& pte = *entry;
+  Outcome outcome = IsSwapEntry(pte) ? SwapIn(fault.slot, fault.mm, pte, fault.write()) : Outcome::kOk;
   if (outcome != Outcome::kOk) return false;
   if (Present(pte, fault.slot)) {
     if (!fault.write() || (pte & kPteWritable) != 0) return false;
@@ -544,11 +612,11 @@ template <class Forms>
 void Faults<Forms>::AddBaselineAnonymous(CpuSlot& slot, Mm& mm, PageRange range) {
   const FaultHints none;
   for (PageNumber page = range.first; page < range.end; ++page) {
-    Pte& pte = mm.page_table.Ensure(page);
-    if (Present(pte, slot)) continue;
+    Pte* pte = m_.kernel.Ensure(slot, mm, page);
+    if (pte == nullptr || Present(*pte, slot)) continue;
     Fault fault{slot, mm, none, page, kFaultWrite, mm.vmas.Find(page)};
     fault.mm.mutex.AssertHeld();  // it is mm's
-    SetAnonymous(fault, pte);
+    SetAnonymous(fault, *pte);
   }
 }
 

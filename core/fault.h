@@ -21,9 +21,9 @@ class Faults {
  public:
   explicit Faults(Accounts<Forms>& machine) : m_(machine) {}
 
-  // The most frequent fault, in its shortest form: a write to private memory of no file that has no page
-  // there yet, by a thread that gave no hints.  kInvalid, with nothing done, where it is any
-  // other.
+  // The most frequent fault, in its shortest form: a write to private memory of no file that has a page
+  // table and no page there yet, by a thread that gave no hints.  kInvalid, with nothing done, where it is
+  // any other.
   Outcome TryFirstTouch(CpuSlot& slot, Mm& mm, uint64_t address, uint32_t error_code)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex) {
     if ((error_code & (kFaultWrite | kFaultProtection | kFaultFetch)) != kFaultWrite)
@@ -31,19 +31,20 @@ class Faults {
     PageNumber page = address >> m_.page_shift;
     Vma* vma = mm.vmas.Find(page);
     if (vma != nullptr && (vma->shared() || vma->file != FileId::kNone)) return Outcome::kInvalid;
-    Pte& pte = mm.page_table.Ensure(page);
-    if (pte != 0) return Outcome::kInvalid;
+    Pte* pte = mm.page_table.Find(page);
+    if (pte == nullptr || *pte != 0) return Outcome::kInvalid;
     MemcgId memcg = mm.memcg.load(std::memory_order_relaxed);
     StatPending& stats = m_.charges.StatsOf(slot, memcg);
     m_.charges.Mod(slot, stats, memcg, Stat::kPgfault, 1);
     FolioId id = NewAnonymous(slot, stats, memcg, FlagsIn(vma));
     if (id == FolioId::kNone) return Outcome::kLimit;
-    pte = MakePte(id, kPteAccessed | kPteWritable);
+    *pte = MakePte(id, kPteAccessed | kPteWritable);
     return Outcome::kOk;
   }
   // The same for as many of these events as are such faults of one thread, like the first, and as the CPU's
   // stock, pending statistics, batch and descriptors take in without more ado: what comes of them is what
-  // comes of them one by one.  How many it was; *last_us is raised to their times.
+  // comes of them one by one.  How many it was; *last_us is raised to their times.  Not where the model
+  // reclaims: there each event has its time and its end.
   size_t TryFirstTouches(CpuSlot& slot, Mm& mm, std::span<const Event> events, uint32_t* last_us)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
   // One page fault that reached handle_mm_fault.
@@ -60,14 +61,13 @@ class Faults {
   bool Present(Pte& pte, CpuSlot& slot) {
     if (pte == 0) return false;
     if (Raw(PteFolio(pte)) <= Raw(FolioId::kZeroPage) || !m_.arena.Get(PteFolio(pte)).dead()) return true;
-    if (m_.arena.Get(PteFolio(pte)).Has(kFolioSwapped)) return true;  // a swap entry
+    if (m_.arena.Get(PteFolio(pte)).Has(kFolioSwapped)) return true;
     DropPte(slot, pte);
     return false;
   }
   bool IsSwapEntry(Pte pte) const {
     if (!m_.charges.models_reclaim() || Raw(PteFolio(pte)) <= Raw(FolioId::kZeroPage)) return false;
-    const Folio& folio = m_.arena.Get(PteFolio(pte));
-    return folio.dead() && folio.Has(kFolioSwapped);
+    return m_.arena.Get(PteFolio(pte)).unmapped();
   }
   // Faults that no event told: populate, mlock.  Every page of the range that is not present.
   // False where it gave up at the node's RAM.
@@ -97,7 +97,12 @@ class Faults {
   void MapFolio(const Fault& fault, File& file, PageIndex index)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
   // do_swap_page(): the page comes back, for all that had it mapped.
-  Outcome SwapIn(CpuSlot& slot, Mm& mm, Pte pte) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
+  Outcome SwapIn(CpuSlot& slot, Mm& mm, Pte pte, bool write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
+  // False where a page could not be charged.
+  bool ReadAheadSwap(CpuSlot& slot, const Mm& mm, uint32_t place);
+  bool ReadSwap(CpuSlot& slot, const Mm& mm, uint32_t place, bool ahead);
+  // folio_free_swap()
+  void FreeSwapOf(CpuSlot& slot, FolioId id);
   // filemap_fault() of a page that the model has reclaimed though the trace's kernel had not.
   Outcome MapMissed(const Fault& fault, FileId file, PageIndex index)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
@@ -149,6 +154,10 @@ class Faults {
   }
   // kLimit: refused; the entry is as it was.
   Outcome SetAnonymous(const Fault& fault, Pte& pte) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
+  // Of the fault's page, whose tables exist.
+  static Pte& EntryOf(const Fault& fault) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex) {
+    return *fault.mm.page_table.Find(fault.page);
+  }
   void DropPte(CpuSlot& slot, Pte& pte) {
     if (Raw(PteFolio(pte)) > Raw(FolioId::kZeroPage)) m_.cache.Unmap(slot, PteFolio(pte));
     pte = 0;

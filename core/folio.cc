@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstring>
 
 namespace memcgd::core {
 namespace {
@@ -39,6 +40,18 @@ FolioArena::FolioArena() {
 FolioArena::~FolioArena() {
   munmap(folios_, kFoliosBytes);
   munmap(files_, kFilesBytes);
+}
+
+FolioArena& FolioArena::operator=(const FolioArena& other) ABSL_NO_THREAD_SAFETY_ANALYSIS {  // at a cut
+  const uint32_t end = other.end();
+  Restore(end);
+  free_ = other.free_;
+  std::memcpy(static_cast<void*>(folios_), other.folios_, end * sizeof(Folio));
+  for (uint32_t i = 0; i < end; ++i) {  // the files' part has memory only where file pages are
+    const Folio& folio = folios_[i];
+    if (folio.memcg() != MemcgId::kNone && !folio.anon()) files_[i] = other.files_[i];
+  }
+  return *this;
 }
 
 FolioId FolioArena::Allocate(FolioCache& cache, MemcgId memcg, uint32_t order) {

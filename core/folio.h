@@ -58,19 +58,23 @@ inline constexpr uint32_t kFolioUptodate = 1 << 10;  // of anonymous pages: may 
 inline constexpr uint32_t kFolioYoung = 1 << 11;
 inline constexpr uint32_t kFolioYoungTwice = 1 << 12;
 inline constexpr uint32_t kFolioExec = 1 << 13;       // mapped by an area with PROT_EXEC
-inline constexpr uint32_t kFolioSwapped = 1 << 14;    // of a tombstone: its content is in swap (swap.h)
+inline constexpr uint32_t kFolioSwapped = 1 << 14;    // of a tombstone: its content is in swap
 inline constexpr uint32_t kFolioWriteback = 1 << 15;  // being written
 inline constexpr uint32_t kFolioReclaim = 1 << 16;    // reclaim waits for the end of its writing
+inline constexpr uint32_t kFolioSwapCache = 1 << 17;  // anonymous, here and in swap
 inline constexpr int kFolioOrderShift = 24;           // bits 24–28: log2 of the folio's pages
 
 struct Folio {
-  // state: bits 0–23 mapcount, 24–37 references, 38 kLru, 39 kDead, 40–63 the cgroup charged (kNone once
-  // uncharged).  References stay far below 2^14: one of the cache, 1024 of tails, three batches of each CPU.
+  // state: bits 0–23 mapcount, 24–36 references, 37 kUnmapped, 38 kLru, 39 kDead, 40–63 the cgroup charged
+  // (kNone once uncharged).  References stay below 2^13: one of the cache, 1024 of tails, three batches of
+  // each CPU, and one reclaimer on it.
   static constexpr uint64_t kOneMapping = 1;
   static constexpr uint64_t kMaxMappings = (1 << 24) - 1;
   static constexpr int kRefsShift = 24;
   static constexpr uint64_t kOneRef = uint64_t{1} << kRefsShift;
-  static constexpr uint64_t kHolds = (uint64_t{1} << 38) - 1;  // mapcount and references
+  static constexpr uint64_t kHolds = (uint64_t{1} << 37) - 1;  // mapcount and references
+  // Of a page in the swap cache: the entries that name it are swap entries, which find it there.
+  static constexpr uint64_t kUnmapped = uint64_t{1} << 37;
   static constexpr uint64_t kLru = uint64_t{1} << 38;
   static constexpr uint64_t kDead = uint64_t{1} << 39;
   static constexpr int kMemcgShift = 40;
@@ -103,6 +107,10 @@ struct Folio {
 
   MemcgId memcg() const { return MemcgOf(state.load(std::memory_order_relaxed)); }
   uint32_t mapcount() const { return MapcountOf(state.load(std::memory_order_relaxed)); }
+  // Whether an entry shows it.
+  bool mapped() const { return IsMapped(state.load(std::memory_order_relaxed)); }
+  static bool IsMapped(uint64_t state) { return (state & kUnmapped) == 0 && MapcountOf(state) > 0; }
+  bool unmapped() const { return (state.load(std::memory_order_acquire) & kUnmapped) != 0; }
   bool lru() const { return (state.load(std::memory_order_relaxed) & kLru) != 0; }
   bool dead() const { return (state.load(std::memory_order_acquire) & kDead) != 0; }  // pairs with Delete()
   // Whether the entry that asks, whose address space is held, is all that holds it: an anonymous page, which
@@ -126,10 +134,12 @@ struct Folio {
 };
 static_assert(sizeof(Folio) == 24);
 
-// A page in swap: a tombstone that keeps, in links that it needs no more, whose it was and what its eviction
-// left behind (a shadow entry).  Written by reclaim, which isolated it; read under its swap lock, or by
-// whoever takes its last hold.
-inline MemcgId SwapOwner(const Folio& folio) { return MemcgId{Raw(folio.next)}; }
+// A page in swap: a tombstone that keeps, in links that it needs no more, where it is there and what its
+// eviction left behind (a shadow entry).  In the swap cache its index is free to say where.  Written by
+// reclaim, which isolated it; read under its swap lock, or by whoever takes its last hold.
+inline uint32_t SwapSlotOf(const Folio& folio) {
+  return folio.Has(kFolioSwapped) ? Raw(folio.next) : folio.index;
+}
 inline MemcgId SwapEvictor(const Folio& folio) { return MemcgId{Raw(folio.prev)}; }
 
 // A CPU's own free descriptors of order 0, the last freed first: most allocations touch nothing shared, and a
@@ -138,8 +148,8 @@ struct FolioCache {
   static constexpr uint32_t kSize = 512;
   std::array<FolioId, kSize> free;
   uint32_t count = 0;
-  // Pages that this CPU allocated less those that it freed; written by the holder of its slot, read by
-  // anyone.
+  // Pages that this CPU allocated or brought back from swap, less those that it freed or gave to swap;
+  // written by the holder of its slot, read by anyone.
   std::atomic<int64_t> in_use{0};
   void CountInUse(int64_t pages) {
     in_use.store(in_use.load(std::memory_order_relaxed) + pages, std::memory_order_relaxed);
@@ -154,7 +164,8 @@ class FolioArena {
   FolioArena();
   ~FolioArena();
   FolioArena(const FolioArena&) = delete;
-  FolioArena& operator=(const FolioArena&) = delete;
+  // At a cut of both; this one is new.
+  FolioArena& operator=(const FolioArena& other);
 
   Folio& Get(FolioId id) const { return folios_[Raw(id)]; }
   void Prefetch(FolioId id) const { __builtin_prefetch(&Get(id), 1); }

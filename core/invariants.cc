@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/kernel_memory.h"
 #include "core/stat_reader.h"
 
 namespace memcgd::core {
@@ -34,6 +35,7 @@ class Checker {
 
   std::string Run() {
     CountSpaces();
+    CountStacks();
     CountFiles();
     CountBatches();
     if (!wrong_.empty()) return wrong_;
@@ -53,6 +55,32 @@ class Checker {
   }
   int64_t& StatOf(MemcgId memcg, Stat stat) { return count_.stats[Raw(memcg)][static_cast<size_t>(stat)]; }
 
+  void CountKernel(MemcgId memcg, Stat stat, int64_t pages) {
+    if (memcg == MemcgId::kRoot || memcg == MemcgId::kNone) return;
+    count_.charged[Raw(memcg)] += pages;
+    StatOf(memcg, stat) += UnitOf(stat) == StatUnit::kBytes ? pages << m_.page_shift : pages;
+  }
+
+  void CountTables(Mm& mm) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    CountKernel(mm.pgd, Stat::kPagetables, KernelMemory<DefaultForms>::kPgdPages);
+    auto count = [&](TableLevel level, PageRange span, MemcgId memcg) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      CountKernel(memcg, Stat::kPagetables, 1);
+      for (TableLevel above : {TableLevel::kPmd, TableLevel::kPud}) {
+        if (level < above && !mm.page_table.Exists(span.first, above))
+          Wrong(absl::StrCat("address space ", Raw(mm.id), ": no table above that of page ", span.first));
+      }
+    };
+    mm.page_table.ForEachTable({0, ~uint64_t{0}}, count);
+  }
+
+  void CountStacks() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    uint32_t pages = std::max(KernelMemory<DefaultForms>::kStackBytes >> m_.page_shift, 1u);
+    for (uint32_t id = 1; id < m_.table.processes.end(); ++id) {
+      for (const auto& [memcg, stacks] : m_.table.processes.Get(id).stacks)
+        CountKernel(memcg, Stat::kKernelStack, int64_t{pages} * stacks);
+    }
+  }
+
   void CountMapping(FolioId page) {
     FolioId head = m_.arena.HeadOf(page);
     if (++count_.mappings[Raw(page)] == 1 && page != head) ++count_.refs[Raw(head)];
@@ -66,6 +94,7 @@ class Checker {
         if (Raw(PteFolio(pte)) > Raw(FolioId::kZeroPage)) CountMapping(PteFolio(pte));
       });
       for (FolioId page : mm.unbound) CountMapping(page);
+      CountTables(mm);
       int64_t total = 0, accounted = 0;
       PageNumber last_end = 0;
       mm.vmas.ForEach([&](const Vma& vma) {
@@ -109,6 +138,7 @@ class Checker {
         ++StatOf(memcg, Stat::kFile);
         if (file.shmem) ++StatOf(memcg, Stat::kShmem);
         if (page == head && folio.Has(kFolioDirty)) StatOf(memcg, Stat::kFileDirty) += folio.pages();
+        if (page == head && folio.Has(kFolioWriteback)) StatOf(memcg, Stat::kFileWriteback) += folio.pages();
         if (count_.mappings[Raw(page)] > 0) ++StatOf(memcg, Stat::kFileMapped);
       });
       if (cached != file.cached_pages)
@@ -116,7 +146,7 @@ class Checker {
     }
   }
 
-  void CountBatches() {
+  void CountBatches() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     // Coalesced, each stocked page holds its cgroup; one by one, each slot does.
     bool per_page = m_.config.mechanisms.css_refs == CssRefs::kPerPage;
     for (std::unique_ptr<CpuSlot>& slot : m_.cpus) {
@@ -130,6 +160,9 @@ class Checker {
       }
       if (slot->uncharge_pages != 0)
         Wrong(absl::StrCat("CPU ", slot->cpu, " has uncharges gathered at a cut"));
+    }
+    for (const auto* entries : {&m_.writeback.dirty, &m_.writeback.in_flight}) {
+      for (const WritebackQueue::Entry& entry : *entries) ++count_.refs[Raw(entry.head)];
     }
   }
 
@@ -147,13 +180,24 @@ class Checker {
         Wrong(absl::StrCat("folio ", id, ": refs ", Folio::RefsOf(state), ", holders ", count_.refs[id]));
       }
       if ((state & Folio::kHolds) == 0) continue;
+      if (folio.Has(kFolioSwapped | kFolioSwapCache)) {
+        const SwapSpace::Entry swap = m_.swap.Get(SwapSlotOf(folio));
+        if (swap.folio != FolioId{id} || !folio.anon() || folio.dead() != folio.Has(kFolioSwapped))
+          Wrong(absl::StrCat("folio ", id, ": is not what its place in swap says"));
+        ++StatOf(swap.owner, Stat::kSwap);
+        ++count_.stock_refs[Raw(swap.owner)];
+      }
+      if (folio.unmapped() != folio.Has(kFolioSwapped) && !folio.Has(kFolioSwapCache))
+        Wrong(absl::StrCat("folio ", id, ": its entries are swap entries, but it is not in swap"));
+      if (folio.Has(kFolioSwapped)) continue;
       in_use += folio.pages();
       MemcgId memcg = folio.memcg();
       if (((state & Folio::kDead) != 0) != (memcg == MemcgId::kNone))
         Wrong(absl::StrCat("folio ", id, ": dead or charged, not both"));
       if (memcg == MemcgId::kNone) continue;
       count_.charged[Raw(memcg)] += folio.pages();
-      if (folio.anon() && count_.mappings[id] > 0) ++StatOf(memcg, Stat::kAnon);
+      if (folio.anon() && count_.mappings[id] > 0 && !folio.unmapped()) ++StatOf(memcg, Stat::kAnon);
+      if (folio.Has(kFolioSwapCache)) ++StatOf(memcg, Stat::kSwapcached);
     }
     if (in_use != m_.ResidentPages()) {
       Wrong(absl::StrCat("arena says ", m_.ResidentPages(), " pages in use, folios ", in_use));
@@ -188,9 +232,11 @@ class Checker {
   }
 
   void CheckMemcgs() {
-    constexpr Stat kStates[] = {
-        Stat::kAnon,         Stat::kFile,       Stat::kShmem,        Stat::kFileMapped, Stat::kFileDirty,
-        Stat::kInactiveAnon, Stat::kActiveAnon, Stat::kInactiveFile, Stat::kActiveFile, Stat::kUnevictable};
+    constexpr Stat kStates[] = {Stat::kAnon,        Stat::kFile,          Stat::kShmem,
+                                Stat::kFileMapped,  Stat::kFileDirty,     Stat::kInactiveAnon,
+                                Stat::kActiveAnon,  Stat::kInactiveFile,  Stat::kActiveFile,
+                                Stat::kUnevictable, Stat::kPagetables,    Stat::kKernelStack,
+                                Stat::kSwap,        Stat::kFileWriteback, Stat::kSwapcached};
     std::vector<int64_t> usage = count_.charged;
     std::vector<std::array<int64_t, kStats>> recursive = count_.stats;
     std::map<MemcgId, std::array<int64_t, kStats>> exact = ReadExact(m_);
@@ -213,6 +259,7 @@ class Checker {
                              exact[memcg->id][i], ", pages ", recursive[id][i]));
         }
       }
+      if (m_.config.reclaim == Reclaim::kModelled) CheckModelled(*memcg, recursive[id]);
       if (id != 0) {
         int64_t refs = memcg->refs.load(std::memory_order_relaxed);
         if (refs != count_.charged[id] + count_.stock_refs[id])
@@ -226,6 +273,21 @@ class Checker {
         for (size_t i = 0; i < kStats; ++i) recursive[up][i] += recursive[id][i];
       }
     }
+  }
+
+  // What reclaim goes by, and what it has to keep: usage at or below the limit wherever nothing was forced is
+  // the charge's own rule, as a knob may be written below usage.
+  void CheckModelled(const Memcg& memcg, const std::array<int64_t, kStats>& recursive) {
+    for (size_t i = 0; i < kLruLists; ++i) {
+      int64_t pages = recursive[static_cast<size_t>(LruStat(static_cast<LruList>(i)))];
+      int64_t kept = memcg.lru_pages[i].load(std::memory_order_relaxed);
+      if (kept != pages)
+        Wrong(absl::StrCat("cgroup ", memcg.path, ": list ", i, " and those below say ", kept, ", have ",
+                           pages));
+    }
+    int64_t swap = recursive[static_cast<size_t>(Stat::kSwap)];
+    if (memcg.swap.usage_pages() != swap)
+      Wrong(absl::StrCat("cgroup ", memcg.path, ": swap ", memcg.swap.usage_pages(), ", pages ", swap));
   }
 
   Machine& m_;

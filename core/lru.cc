@@ -125,7 +125,6 @@ void Lru<Forms>::PutOnLists(CpuSlot& slot, FolioBatch& batch,
   for (uint32_t i = 0; i < unheld.count; ++i) End(slot, unheld.folios[i]);
 }
 
-// isolate_lru_folios(): a folio that its last holder is about to end stays, at the list's head.
 // The same for pages that nobody else can reach: no locked instruction, and what goes to one list is linked
 // beforehand.
 template <class Forms>
@@ -173,6 +172,7 @@ void Lru<Forms>::PutUnshared(const FolioBatch& batch, uint32_t begin, LruvecRun<
   push();
 }
 
+// isolate_lru_folios(): a folio that its last holder is about to end stays, at the list's head.
 template <class Forms>
 Isolated Lru<Forms>::Isolate(CpuSlot& slot, MemcgId memcg, LruList which, int64_t pages,
                              FolioBatch& taken) ABSL_NO_THREAD_SAFETY_ANALYSIS {
@@ -306,9 +306,10 @@ bool Lru<Forms>::Migrate(CpuSlot& slot, FolioId head, MemcgId to) {
     charges_.ModStat(slot, from, stat, -1);
     charges_.ModStat(slot, to, stat, 1);
   };
-  bool mapped = Folio::MapcountOf(state) > 0;
+  bool mapped = Folio::IsMapped(state);
   if (folio.anon()) {
     if (mapped) move(Stat::kAnon);
+    if (folio.Has(kFolioSwapCache)) move(Stat::kSwapcached);
   } else {
     move(Stat::kFile);
     if (folio.Has(kFolioSwapBacked)) move(Stat::kShmem);
@@ -424,7 +425,7 @@ void Lru<Forms>::FlushEnded(CpuSlot& slot) {
     FolioId head = slot.ended.folios[i];
     if (head == FolioId::kNone) continue;
     Folio& folio = arena_.Get(head);
-    if (folio.Has(kFolioSwapped)) charges_.UnchargeSwap(slot, SwapOwner(folio));
+    if (folio.Has(kFolioSwapped | kFolioSwapCache)) charges_.FreeSwap(slot, folio);
     arena_.Free(slot.folios, head, folio);
   }
   slot.ended.count = 0;
@@ -478,7 +479,7 @@ void Lru<Forms>::UnlinkEnded(CpuSlot& slot) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     uint32_t flags = folio.flags.load(std::memory_order_relaxed);
     int32_t folio_pages = 1 << (flags >> kFolioOrderShift);
     last_pages += static_cast<uint32_t>(folio_pages);
-    last_mapped += Folio::MapcountOf(state);
+    last_mapped += Folio::IsMapped(state);
     if ((state & Folio::kLru) == 0) continue;
     if (pages > 0 && folio.next == front && list == LruListOf(flags)) {
       front = head;
@@ -519,9 +520,10 @@ template <class Forms>
 void Lru<Forms>::LetGoOfIsolated(CpuSlot& slot, FolioId head) {
   Folio& folio = arena_.Get(head);
   uint64_t before = folio.state.fetch_sub(Folio::kOneMapping, std::memory_order_acq_rel);
-  if ((before & Folio::kDead) == 0) charges_.ModStat(slot, Folio::MemcgOf(before), Stat::kAnon, -1);
+  if ((before & Folio::kDead) == 0 && (before & Folio::kUnmapped) == 0)
+    charges_.ModStat(slot, Folio::MemcgOf(before), Stat::kAnon, -1);
   if ((before & Folio::kHolds) != Folio::kOneMapping) return;  // reclaim's reference is the last one
-  if (folio.Has(kFolioSwapped)) charges_.UnchargeSwap(slot, SwapOwner(folio));
+  if (folio.Has(kFolioSwapped)) charges_.FreeSwap(slot, folio);
   arena_.Free(slot.folios, head, folio);
 }
 

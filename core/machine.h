@@ -18,6 +18,7 @@
 #include "core/memcg_tree.h"
 #include "core/node.h"
 #include "core/process_table.h"
+#include "core/swap_space.h"
 
 namespace memcgd::core {
 
@@ -65,10 +66,12 @@ struct Machine {
   std::vector<std::unique_ptr<CpuSlot>> cpus;
   IndexedTable<Mm> mms;  // growth and users under the process table's mutex
   ProcessTable table;
+  bool file_reads_watched = false;     // by a cgroup's file_reads; changes at a cut
   std::atomic<int64_t> time_ns{0};     // the largest event time seen
   std::atomic<uint64_t> oom_calls{0};  // so far
   std::deque<OomRecord> oom_records;   // the last of them; changed at a cut
   WritebackQueue writeback;
+  SwapSpace swap{config.reclaim == Reclaim::kModelled ? config.swap_bytes / config.page_size : 0};
   // What a page in swap is, and whether it still is: by its folio.
   std::array<SpinLock, 64> swap_locks;
   SpinLock& SwapLockOf(FolioId id) { return swap_locks[Raw(id) % swap_locks.size()]; }

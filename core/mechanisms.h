@@ -3,10 +3,11 @@
 // Kernel counterpart: the five patch series named at each.  docs/mechanisms.md: both algorithms, bounds,
 // worth.
 //
-// Thread safety: plain values.
+// Thread safety: plain values, but for CpuCounters.
 #ifndef MEMCGD_CORE_MECHANISMS_H_
 #define MEMCGD_CORE_MECHANISMS_H_
 
+#include <atomic>
 #include <cstdint>
 
 namespace memcgd::core {
@@ -49,12 +50,34 @@ struct Mechanisms {
   X(lru_lock_acquisitions, "acquisitions of locks of LRU lists")                                       \
   X(lru_lock_contended, "of them, those that another CPU's holder kept waiting")
 
+// Written by one thread at a time, read by any beside it.  Relaxed: a number that orders nothing.
+class CpuCounter {
+ public:
+  void operator+=(uint64_t count) { value_.store(*this + count, std::memory_order_relaxed); }
+  void operator++() { *this += 1; }
+  operator uint64_t() const {  // NOLINT(google-explicit-constructor): it stands for its number
+    return value_.load(std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<uint64_t> value_{0};
+};
+
+// What one CPU did; written by the holder of its slot.
+struct CpuCounters {
+#define MEMCGD_COUNTER_FIELD(field, help) CpuCounter field;
+  MEMCGD_MECHANISM_COUNTERS(MEMCGD_COUNTER_FIELD)
+#undef MEMCGD_COUNTER_FIELD
+};
+
 struct MechanismCounters {
 #define MEMCGD_COUNTER_FIELD(field, help) uint64_t field = 0;
   MEMCGD_MECHANISM_COUNTERS(MEMCGD_COUNTER_FIELD)
 #undef MEMCGD_COUNTER_FIELD
 
-  MechanismCounters& operator+=(const MechanismCounters& other) {
+  // Of another node's or a CPU's.
+  template <class Counters>
+  MechanismCounters& operator+=(const Counters& other) {
 #define MEMCGD_COUNTER_ADD(field, help) field += other.field;
     MEMCGD_MECHANISM_COUNTERS(MEMCGD_COUNTER_ADD)
 #undef MEMCGD_COUNTER_ADD

@@ -16,6 +16,7 @@
 
 #include "core/lruvec.h"
 #include "core/memcg_stats.h"
+#include "core/miss_ratio.h"
 #include "core/page_counter.h"
 #include "core/units.h"
 
@@ -76,6 +77,7 @@ struct Memcg {
   uint32_t processes = 0;
   uint32_t spaces = 0;                       // address spaces charged to it
   std::map<std::string, std::string> knobs;  // those that were written
+  MissRatio* file_reads = nullptr;           // told of reads of it and all below it; no part of the state
 
   ReclaimKnobs reclaim;
 

@@ -131,8 +131,8 @@ struct StatTotals {
 
 // One CPU's pending deltas of every cgroup, by MemcgId.  Made at the cut that makes the cgroup.
 struct StatPending {
-  // Written by the holder of the CPU's slot; relaxed: a number that orders nothing.  rstat: a running sum,
-  // which may wrap.
+  // Written by the holder of the CPU's slot; relaxed: a number that orders nothing.  Never past ±kStatBatch,
+  // which bounds what a walking reader misses.  rstat: a running sum, which may wrap.
   std::array<std::atomic<int32_t>, kStats> pending{};
   // What of it the last exact read (at a cut) or flush (under the rstat lock) took in.
   std::array<int32_t, kStats> seen{};

@@ -25,6 +25,7 @@ class MemcgTree {
   Memcg& Get(MemcgId id) { return *memcgs_[Raw(id)]; }
   const Memcg& Get(MemcgId id) const { return *memcgs_[Raw(id)]; }
   Memcg& root() { return *memcgs_[0]; }
+  const Memcg& root() const { return *memcgs_[0]; }
   // The online cgroup of that path, or null.
   Memcg* Find(std::string_view path);
 

@@ -14,6 +14,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/check.h"
@@ -40,6 +41,10 @@ struct Mm {
   Mutex mutex;
   VmaSet vmas ABSL_GUARDED_BY(mutex);
   PageTable page_table ABSL_GUARDED_BY(mutex);
+  MemcgId pgd ABSL_GUARDED_BY(mutex) = MemcgId::kNone;  // whom the PGD is charged to; kNone: it is not
+  bool stack_unplaced ABSL_GUARDED_BY(mutex) = false;   // its tables are where execve made them
+  bool tables_predate ABSL_GUARDED_BY(mutex) =
+      false;  // tables were there before the stream, nobody knows which
   // Pages that exec wrote arguments to, at an address that no event told.  They count like any other, and the
   // first write fault on an unseen page of the stack (after a fork) finds one.
   std::vector<FolioId> unbound ABSL_GUARDED_BY(mutex);
@@ -64,7 +69,9 @@ struct Process {
   // for theirs.
   std::atomic<uint32_t> generation{0};
   uint32_t tgid = 0;
-  uint32_t threads = 0;               // alive
+  uint32_t threads = 0;  // alive
+  // Their kernel stacks: whom they are charged to, and how many.
+  std::vector<std::pair<MemcgId, uint32_t>> stacks;
   std::atomic<MmId> mm{MmId::kNone};  // release/acquire: publishes the Mm
   std::atomic<MemcgId> memcg{MemcgId::kRoot};
   std::atomic<MmId> exec_mm{MmId::kNone};  // being filled by execve; changes under the table's mutex
@@ -95,6 +102,7 @@ struct ProcessRef {
 
 struct Thread {
   std::atomic<ProcessRef> process{ProcessRef{}};  // release/acquire: publishes the Process
+  MemcgId stack = MemcgId::kNone;                 // whom its kernel stack is charged to
   FaultHints hints;
   bool oom_killed = false;  // what its events tell did not happen here
   bool in_reclaim = false;  // between reclaim begin and end

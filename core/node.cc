@@ -331,6 +331,15 @@ absl::StatusOr<CgroupReading> Node::ReadCgroup(std::string_view path, bool local
   return read();
 }
 
+absl::Status Node::WatchFileReads(std::string_view path, MissRatio* reads) {
+  Locked cut(cut_->lock);
+  Memcg* memcg = machine_->tree.Find(path);
+  if (memcg == nullptr) return NoCgroup(path);
+  memcg->file_reads = reads;
+  machine_->file_reads_watched |= reads != nullptr;
+  return absl::OkStatus();
+}
+
 NodeInfo Node::Info() {
   Locked cut(cut_->lock);
   FreeDyingAtCut();
@@ -344,11 +353,17 @@ NodeInfo Node::Info() {
   info.resident_pages = machine_->ResidentPages();
   info.committed_as_bytes = static_cast<uint64_t>(machine_->commit.CommittedAsPages())
                             << machine_->page_shift;
-  for (const std::unique_ptr<CpuSlot>& slot : machine_->cpus) info.counters += slot->counters;
-  info.counters.commit_spills = machine_->commit.spills();
-  info.counters.stat_flushes = StatFlushes(*machine_);
   info.commit_limit_bytes = static_cast<uint64_t>(machine_->commit.LimitPages()) << machine_->page_shift;
+  info.counters = Counters();
   return info;
+}
+
+MechanismCounters Node::Counters() {
+  MechanismCounters counters;
+  for (const std::unique_ptr<CpuSlot>& slot : machine_->cpus) counters += slot->counters;
+  counters.commit_spills = machine_->commit.spills();
+  counters.stat_flushes = StatFlushes(*machine_);
+  return counters;
 }
 
 void Node::SetOvercommit(const wide::SetOvercommit& set) {

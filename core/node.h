@@ -156,7 +156,8 @@ struct CgroupReading {
     uint64_t total_less_free_bytes = 0;
   };
   std::optional<RootUsage> root_usage;
-  // No line of `stat` is further from the exact value than so many pages or counts; 0: it is exact.
+  // No line of `stat` is further from the exact value than so many pages or counts; 0: it is exact.  Where
+  // readers walk: from the sum of each cgroup's exact value at the moment at which the reader came by.
   uint64_t error_bound = 0;
 };
 
@@ -175,6 +176,7 @@ struct NodeInfo {
 
 // One ordered sequence of events.  Holds the handles that the stream gave; made and owned by its Node.
 class EventStream;
+class MissRatio;
 struct Machine;
 
 class Node {
@@ -211,14 +213,22 @@ class Node {
   // Calls of the OOM killer after that one, the oldest first, of the last kMostOomRecords.
   static constexpr size_t kMostOomRecords = 1024;
   std::vector<OomRecord> OomRecords(uint64_t after_sequence, size_t limit);
+  // `reads` is told every read of file pages, by read(2) and by faults, of the cgroup and those below it, and
+  // outlives the node or the cgroup; null: nobody is told any more.
+  absl::Status WatchFileReads(std::string_view path, MissRatio* reads);
   // vm.overcommit_memory and, where one of the two is not 0, vm.overcommit_ratio or vm.overcommit_kbytes.
   void SetOvercommit(const wide::SetOvercommit& set);
   NodeInfo Info();
+  // Info()'s, without a cut: beside batches, each number right by itself.
+  MechanismCounters Counters();
 
   // The whole state, streams and handles included, with a format version; INVALID_ARGUMENT or DATA_LOSS where
   // it cannot be read.
   std::string Save();
   static absl::StatusOr<std::unique_ptr<Node>> Load(std::string_view bytes);
+  // A copy of the whole state, at a cut, that goes on by itself: the same events give both the same state.
+  // Its reclaim may be another, its mechanisms count from 0.
+  std::unique_ptr<Node> Fork(std::optional<core::Reclaim> reclaim = std::nullopt);
   // Of the flushed state: equal states have equal hashes, however their events were cut into batches.
   uint64_t StateHash();
   // Recomputes every total from the pages; empty, or what is wrong.

@@ -36,14 +36,17 @@ void OomKiller<Forms>::CountPages(const Process& process,
   auto count = [&](FolioId page) {
     if (Raw(page) <= Raw(FolioId::kZeroPage)) return;
     const Folio& folio = m_.arena.Get(page);
-    if (!folio.dead()) {
-      ++seen.rss_pages;
-    } else if (folio.Has(kFolioSwapped)) {
+    if (folio.unmapped() || (folio.dead() && folio.Has(kFolioSwapped))) {
       ++seen.swap_pages;
+    } else if (!folio.dead()) {
+      ++seen.rss_pages;
     }
   };
   mm.page_table.ForEach({0, ~uint64_t{0}}, [&](PageNumber, Pte& pte) { count(PteFolio(pte)); });
   for (FolioId page : mm.unbound) count(page);
+  mm.page_table.ForEachTable({0, ~uint64_t{0}},
+                             [&](TableLevel, PageRange, MemcgId) { ++seen.pagetable_pages; });
+  if (mm.pgd != MemcgId::kNone) seen.pagetable_pages += KernelMemory<Forms>::kPgdPages;
 }
 
 template <class Forms>

@@ -1,6 +1,8 @@
 #include "core/process.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 namespace memcgd::core {
 
@@ -17,7 +19,7 @@ Thread& Processes<Forms>::FindOrCreate(uint32_t tid, uint32_t tgid) {
     {
       Mm& space = m_.mms.Get(Raw(mm));
       Locked space_lock(space.mutex);  // new: nobody waits for it
-      space.predates_stream = true;
+      space.predates_stream = space.tables_predate = true;
     }
     process.mm.store(mm, std::memory_order_release);
     process.threads = 1;
@@ -33,6 +35,7 @@ Thread& Processes<Forms>::FindOrCreate(uint32_t tid, uint32_t tgid) {
 
 template <class Forms>
 void Processes<Forms>::Join(Thread& thread, const Process& process) {
+  thread.stack = MemcgId::kNone;
   thread.hints = {};
   thread.in_reclaim = false;
   thread.oom_killed = false;
@@ -40,6 +43,17 @@ void Processes<Forms>::Join(Thread& thread, const Process& process) {
   thread.next_read = 0;
   ProcessRef ref{process.id, process.generation.load(std::memory_order_relaxed)};
   thread.process.store(ref, std::memory_order_release);
+}
+
+template <class Forms>
+void Processes<Forms>::AddStack(Thread& thread, Process& process, MemcgId memcg) {
+  thread.stack = memcg;
+  for (auto& [payer, count] : process.stacks) {
+    if (payer != memcg) continue;
+    ++count;
+    return;
+  }
+  process.stacks.emplace_back(memcg, 1);
 }
 
 template <class Forms>
@@ -77,6 +91,8 @@ Outcome Processes<Forms>::Clone(CpuSlot& slot, uint32_t parent_tid, const wide::
   if (stale != nullptr) Exit(slot, *stale, false);  // an id used again: its last user's end was lost
   Process& parent = ProcessOf(parent_thread);
   MmId parent_mm = parent.mm.load(std::memory_order_acquire);
+  MemcgId payer = parent.memcg.load(std::memory_order_relaxed);  // the one that forks
+  if (!m_.kernel.TryChargeStack(slot, payer)) return Outcome::kLimit;
   Process* child_process = &parent;
   MmId copy = MmId::kNone;
   {
@@ -104,11 +120,14 @@ Outcome Processes<Forms>::Clone(CpuSlot& slot, uint32_t parent_tid, const wide::
     outcome = spaces_.Fork(slot, from, m_.mms.Get(Raw(copy)));
   }
   if (outcome != Outcome::kOk) {  // refused: no child
+    m_.kernel.UnchargeStacks(slot, payer, 1);
     EndProcess(slot, *child_process, child_process->generation.load(std::memory_order_relaxed));
     return outcome;
   }
   Locked lock(m_.table.mutex);
-  Join(m_.table.Ensure(clone.child_tid), *child_process);
+  Thread& child = m_.table.Ensure(clone.child_tid);
+  Join(child, *child_process);
+  AddStack(child, *child_process, payer);
   return Outcome::kOk;
 }
 
@@ -129,6 +148,7 @@ void Processes<Forms>::ExecArguments(CpuSlot& slot, Thread& thread, uint32_t pag
   Mm& mm = m_.mms.Get(Raw(EnsureExecMm(process)));
   Locked lock(mm.mutex);
   if (process.exec_mm.load(std::memory_order_acquire) != mm.id) return;  // another thread's exec was first
+  m_.kernel.BeginExec(slot, mm);
   for (uint32_t i = 0; i < pages; ++i) faults_.AddArgumentPage(slot, mm);
 }
 
@@ -184,6 +204,7 @@ void Processes<Forms>::Exit(CpuSlot& slot, Thread& thread, bool group_dead) {
   ProcessRef ref = thread.process.load(std::memory_order_acquire);
   Process& process = m_.table.processes.Get(Raw(ref.id));
   bool ends;
+  MemcgId stack = MemcgId::kNone;
   {
     Locked lock(m_.table.mutex);
     if (process.generation.load(std::memory_order_relaxed) != ref.generation) return;  // it ended meanwhile
@@ -193,8 +214,13 @@ void Processes<Forms>::Exit(CpuSlot& slot, Thread& thread, bool group_dead) {
     } else {
       thread.process.store(ProcessRef{}, std::memory_order_release);
       ends = --process.threads == 0;
+      stack = std::exchange(thread.stack, MemcgId::kNone);
+      for (auto& [payer, count] : process.stacks) count -= payer == stack ? 1 : 0;
+      std::erase_if(process.stacks,
+                    [](const auto& stacks) { return stacks.second == 0; });  // it may be freed
     }
   }
+  m_.kernel.UnchargeStacks(slot, stack, 1);
   if (ends) EndProcess(slot, process, ref.generation);
 }
 
@@ -207,6 +233,7 @@ void Processes<Forms>::ExitMmap(CpuSlot& slot, Thread& thread) {
 template <class Forms>
 void Processes<Forms>::EndProcess(CpuSlot& slot, Process& process, uint32_t generation) {
   MmId exec_mm, mm;
+  std::vector<std::pair<MemcgId, uint32_t>> stacks;
   {
     Locked lock(m_.table.mutex);
     if (process.generation.load(std::memory_order_relaxed) != generation) return;  // once
@@ -217,9 +244,11 @@ void Processes<Forms>::EndProcess(CpuSlot& slot, Process& process, uint32_t gene
     // Where others use the address space on, it stays charged as it is.
     if (mm != MmId::kNone && m_.mms.Get(Raw(mm)).owner == process.id)
       m_.mms.Get(Raw(mm)).owner = ProcessId::kNone;
+    stacks.swap(process.stacks);
   }
   PutMm(slot, exec_mm);
   PutMm(slot, mm);
+  for (const auto& [payer, count] : stacks) m_.kernel.UnchargeStacks(slot, payer, count);
   Locked lock(m_.table.mutex);
   m_.table.processes.Free(Raw(process.id));
   m_.table.alive.fetch_sub(1, std::memory_order_relaxed);
@@ -256,6 +285,20 @@ void Processes<Forms>::Attach(Thread& thread, Memcg& memcg) {
     mm.memcg.store(memcg.id, std::memory_order_relaxed);
     ++memcg.spaces;
   }
+}
+
+template <class Forms>
+void Processes<Forms>::ChargeBaseline(CpuSlot& slot, Thread& thread) {
+  Process& process = ProcessOf(thread);
+  MemcgId memcg = process.memcg.load(std::memory_order_relaxed);
+  if (m_.kernel.TryChargeStack(slot, memcg)) {
+    Locked lock(m_.table.mutex);
+    AddStack(thread, process, memcg);
+  }
+  Mm& mm = MmOf(thread);
+  Locked lock(mm.mutex);
+  mm.tables_predate = false;  // the areas that the baseline tells have all of them
+  if (mm.pgd == MemcgId::kNone) m_.kernel.MakePgd(slot, mm);
 }
 
 template class Processes<DefaultForms>;

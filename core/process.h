@@ -45,6 +45,8 @@ class Processes {
   void Kill(CpuSlot& slot, Process& process);
   // At a cut.
   void Attach(Thread& thread, Memcg& memcg);
+  // A thread of the baseline, which is in its cgroup: what the kernel has for it is charged there.
+  void ChargeBaseline(CpuSlot& slot, Thread& thread);
 
  private:
   Process& NewProcess(uint32_t tgid, MemcgId memcg) ABSL_EXCLUSIVE_LOCKS_REQUIRED(m_.table.mutex);
@@ -52,6 +54,9 @@ class Processes {
   // The address space that execve fills; made where there is none.
   MmId EnsureExecMm(Process& process);
   void Join(Thread& thread, const Process& process);
+  // The thread's kernel stack, which is charged already.
+  void AddStack(Thread& thread, Process& process, MemcgId memcg)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(m_.table.mutex);
   // One user less; the last one tears the address space down.
   void PutMm(CpuSlot& slot, MmId mm);
   // Once for each generation; the threads that still name it are gone with it.

@@ -265,22 +265,22 @@ void Reclaimer<Forms>::PrepareScan(Scan& scan) const {
       !scan.may_deactivate[0] && PagesOn(target, LruList::kInactiveAnon) >> scan.priority != 0;
 }
 
+// The order of the questions is the kernel's.
+template <class Forms>
+typename Reclaimer<Forms>::ScanBalance Reclaimer<Forms>::BalanceOf(const Memcg& memcg, const Scan& scan,
+                                                                   int64_t swappiness) const {
+  if (!memcg.HasSwap() || (scan.of_cgroup() && swappiness == 0)) return ScanBalance::kFile;
+  if (swappiness == kAnonOnly) return ScanBalance::kAnon;
+  if (scan.priority == 0 && swappiness != 0) return ScanBalance::kEqual;
+  if (scan.file_is_tiny) return ScanBalance::kAnon;
+  return scan.cache_trim ? ScanBalance::kFile : ScanBalance::kFraction;
+}
+
 // get_scan_count()
 template <class Forms>
 typename Reclaimer<Forms>::Counts Reclaimer<Forms>::ScanCounts(Memcg& memcg, Scan& scan) const {
   int64_t swappiness = scan.swappiness.value_or(memcg.reclaim.swappiness);
-  ScanBalance balance = ScanBalance::kFraction;
-  if (!memcg.HasSwap() || (scan.of_cgroup() && swappiness == 0)) {
-    balance = ScanBalance::kFile;
-  } else if (swappiness == kAnonOnly) {
-    balance = ScanBalance::kAnon;
-  } else if (scan.priority == 0 && swappiness != 0) {
-    balance = ScanBalance::kEqual;
-  } else if (scan.file_is_tiny) {
-    balance = ScanBalance::kAnon;
-  } else if (scan.cache_trim) {
-    balance = ScanBalance::kFile;
-  }
+  ScanBalance balance = BalanceOf(memcg, scan, swappiness);
   int64_t sum = scan.cost[0] + scan.cost[1];
   int64_t anon_cost = sum + scan.cost[0], file_cost = sum + scan.cost[1];
   int64_t total = anon_cost + file_cost;
@@ -380,7 +380,7 @@ uint32_t Reclaimer<Forms>::TakeReferences(Folio& folio) {
 template <class Forms>
 bool Reclaimer<Forms>::IsMapped(FolioId head, const Folio& folio) const {
   for (uint32_t i = 0; i < folio.pages(); ++i) {
-    if (machine_.arena.Get(FolioId{Raw(head) + i}).mapcount() > 0) return true;
+    if (machine_.arena.Get(FolioId{Raw(head) + i}).mapped()) return true;
   }
   return false;
 }
@@ -448,6 +448,7 @@ int64_t Reclaimer<Forms>::ShrinkInactive(CpuSlot& slot, Memcg& memcg, LruList li
   if (reclaimed > 0) charges_.ModStat(slot, memcg.id, StealStat(scan.who), static_cast<int32_t>(reclaimed));
   memcg.AddCost(IsFile(list), kCluster * pageouts + isolated.scanned - reclaimed);
   if (unqueued_dirty == isolated.taken) writeback_.Wake(slot);
+  if (!slot.plugged) writeback_.EndSwapWrites(slot);
   return reclaimed;
 }
 
@@ -456,6 +457,7 @@ typename Reclaimer<Forms>::Verdict Reclaimer<Forms>::ShrinkFolio(CpuSlot& slot, 
                                                                  Scan& scan, int64_t* unqueued_dirty,
                                                                  int64_t* pageouts) {
   if (folio.dead()) return Verdict::kKeep;  // deleted just now: it ends when it is put back
+  if (folio.anon() && folio.Has(kFolioWriteback)) writeback_.EndSwapWrites(slot);  // it waits
   uint32_t flags = folio.flags.load(std::memory_order_relaxed);
   if ((flags & kFolioUnevictable) != 0) return Verdict::kKeep;
   bool writeback = (flags & kFolioWriteback) != 0;
@@ -511,35 +513,52 @@ typename Reclaimer<Forms>::Verdict Reclaimer<Forms>::Evict(
   return verdict;
 }
 
-// add_to_swap(), try_to_unmap(), pageout(), and __remove_mapping(), as one step.
+// folio_alloc_swap(), try_to_unmap(), pageout(); or __remove_mapping(), of what is in swap already.
 template <class Forms>
 typename Reclaimer<Forms>::Verdict Reclaimer<Forms>::SwapOut(CpuSlot& slot, FolioId head, Folio& folio,
                                                              const Memcg& target, int64_t* pageouts) {
   Memcg& memcg = machine_.tree.Get(folio.memcg());
   if (folio.mapcount() == 0)
     return Verdict::kKeep;  // its last entry went just now: it ends when it is put back
-  if (!charges_.TryChargeSwap(slot, memcg)) return Verdict::kActivate;
-  int64_t age = target.lruvec.nonresident_age.load(std::memory_order_relaxed);
+  const bool clean = folio.Has(kFolioSwapCache);
+  const uint32_t place = clean ? 0 : charges_.AllocateSwap(slot, memcg, head);
+  if (!clean && place == SwapSpace::kNoSlot) return Verdict::kActivate;
   uint64_t before;
   {
     SpinLock& swap_lock = machine_.SwapLockOf(head);
     Locked lock(swap_lock);
-    folio.next = FolioId{Raw(memcg.id)};
-    folio.prev = FolioId{Raw(target.id)};
-    folio.index = static_cast<uint32_t>(age);
-    folio.Clear(kFolioActive | kFolioReferenced);
-    folio.Set(kFolioSwapped);
-    // Release: whoever finds it dead sees the above.
-    before = folio.state.fetch_or(Folio::kDead | Folio::kMemcg, std::memory_order_acq_rel);
+    if (clean && !folio.Has(kFolioSwapCache)) return Verdict::kKeep;  // a fault made it its own just now
+    if (!clean) {
+      folio.index = place;
+      folio.Set(kFolioSwapCache);
+    }
+    before = folio.state.fetch_or(Folio::kUnmapped, std::memory_order_acq_rel);
+    if (clean) LeaveSwapCache(folio, target);
   }
+  if (Folio::IsMapped(before)) charges_.ModStat(slot, memcg.id, Stat::kAnon, -1);
+  charges_.ModStat(slot, memcg.id, Stat::kSwapcached, clean ? -1 : 1);
+  if (!clean) {
+    writeback_.WriteToSwap(slot, head);
+    ++*pageouts;
+    return Verdict::kKeep;
+  }
+  slot.folios.CountInUse(-1);
   lru_.Age(target.id, 1);
-  if (Folio::MapcountOf(before) > 0) charges_.ModStat(slot, memcg.id, Stat::kAnon, -1);
-  charges_.ModStat(slot, memcg.id, Stat::kPswpout, 1);
   charges_.ModStat(slot, memcg.id, Stat::kPgpgout, 1);
   charges_.Uncharge(slot, memcg.id, 1);
-  ++*pageouts;
   lru_.Put(slot, head);
   return Verdict::kReclaimed;
+}
+
+template <class Forms>
+void Reclaimer<Forms>::LeaveSwapCache(Folio& folio, const Memcg& target) {
+  folio.next = FolioId{folio.index};
+  folio.prev = FolioId{Raw(target.id)};
+  folio.index = static_cast<uint32_t>(target.lruvec.nonresident_age.load(std::memory_order_relaxed));
+  folio.Clear(kFolioActive | kFolioReferenced | kFolioReadahead | kFolioSwapCache);
+  folio.Set(kFolioSwapped);
+  // Release: whoever finds it dead sees the above.
+  folio.state.fetch_or(Folio::kDead | Folio::kMemcg, std::memory_order_acq_rel);
 }
 
 // A page that MADV_FREE gave up: its entries find nothing.

@@ -5,8 +5,8 @@
 // and reclaim_high() of mm/memcontrol.c.  docs/reclaim.md: every rule with its source.
 //
 // Differs: no reverse map (folio.h), so what entries' accessed bits say is kept on the folio (kFolioYoung),
-// and an address space's lock is never taken.  Swap-out ends at once, so that there is no swap cache.  Shared
-// memory stays: it is not swapped out.
+// and an address space's lock is never taken.  The swap device takes no time, but for writes that wait until
+// a swap-in has asked for all that it reads.  Shared memory stays: it is not swapped out.
 //
 // Thread safety: by the holder of the CPU's slot, who holds no file's mutex: those of the folios are tried,
 // as the kernel tries their locks.
@@ -94,6 +94,7 @@ class Reclaimer final : public RoomMaker {
   Memcg* NextPartial(Memcg& target, bool first) const;
   void CalculateProtection(const Memcg& target, Memcg& memcg) const;
   void ShrinkLruvec(CpuSlot& slot, Memcg& memcg, Scan& scan);
+  ScanBalance BalanceOf(const Memcg& memcg, const Scan& scan, int64_t swappiness) const;
   Counts ScanCounts(Memcg& memcg, Scan& scan) const;
   int64_t ShrinkList(CpuSlot& slot, Memcg& memcg, LruList list, int64_t pages, Scan& scan);
   void ShrinkActive(CpuSlot& slot, Memcg& memcg, LruList list, int64_t pages);
@@ -108,6 +109,8 @@ class Reclaimer final : public RoomMaker {
   static uint32_t TakeReferences(Folio& folio);
   bool IsMapped(FolioId head, const Folio& folio) const;
   Verdict SwapOut(CpuSlot& slot, FolioId head, Folio& folio, const Memcg& target, int64_t* pageouts);
+  // The page, whose content is in swap, becomes a tombstone that says where.  Under its swap lock.
+  static void LeaveSwapCache(Folio& folio, const Memcg& target);
   Verdict FreeLazily(CpuSlot& slot, FolioId head, Folio& folio);
   Verdict Evict(CpuSlot& slot, FolioId head, Folio& folio, const Memcg& target);
   static Stat ScanStat(Who who) {

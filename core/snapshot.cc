@@ -29,6 +29,7 @@ void WalkConfig(Archive& a, NodeConfig& config) {
   a(config.overcommit_ratio);
   a(config.overcommit_kbytes);
   a(config.reclaim);
+  a(config.writeback_bytes_per_second);
   a(config.mechanisms.charge_order);
   a(config.mechanisms.commit_batch);
   a(config.mechanisms.css_refs);
@@ -44,9 +45,12 @@ void WalkVector(Archive& a, std::vector<T>& vector, Fn walk) {
   for (T& element : vector) walk(element);
 }
 
-template <typename Archive, uint64_t kFanout, uint64_t kRecent>
-void WalkSparse(Archive& a, SparseArray<kFanout, kRecent>& array) {
-  if constexpr (Archive::kReads) {
+// Entries by page; a reader puts each where `place`(page) says, or fails where that is null.
+template <typename Archive, typename Array, typename Place>
+void WalkEntries(Archive& a, Array& array, Place place) {
+  if constexpr (Archive::kForks) {
+    a.Share(array);
+  } else if constexpr (Archive::kReads) {
     uint64_t entries = a.Size(0);
     PageNumber page = 0;
     for (uint64_t i = 0; i < entries && a.ok(); ++i) {
@@ -55,7 +59,9 @@ void WalkSparse(Archive& a, SparseArray<kFanout, kRecent>& array) {
       a(step);
       a(entry);
       page += step;
-      array.Ensure(page) = entry;
+      uint32_t* at = place(page);
+      if (at == nullptr) return a.Fail();
+      *at = entry;
     }
   } else {
     uint64_t entries = 0;
@@ -68,6 +74,41 @@ void WalkSparse(Archive& a, SparseArray<kFanout, kRecent>& array) {
       last = page;
     });
   }
+}
+
+struct SavedTable {
+  TableLevel level{};
+  PageNumber first = 0;
+  MemcgId memcg{};
+};
+
+// The tables, from the top level down, then the entries.
+template <typename Archive>
+void WalkPageTable(Archive& a, PageTable& table) {
+  if constexpr (Archive::kForks) return a.Share(table);
+  std::vector<SavedTable> tables;
+  if constexpr (!Archive::kReads) {
+    table.ForEachTable({0, ~uint64_t{0}}, [&tables](TableLevel level, PageRange span, MemcgId memcg) {
+      tables.push_back({level, span.first, memcg});
+    });
+  }
+  WalkVector(a, tables, [&a](SavedTable& saved) {
+    a(saved.level);
+    a(saved.first);
+    a(saved.memcg);
+  });
+  if constexpr (Archive::kReads) {
+    for (const SavedTable& saved : tables) {
+      bool known = saved.level <= TableLevel::kPud && saved.first <= kMaxAddress &&
+                   !table.Exists(saved.first, saved.level);
+      for (TableLevel above : {TableLevel::kPmd, TableLevel::kPud}) {
+        known = known && (saved.level >= above || table.Exists(saved.first, above));
+      }
+      if (!known) return a.Fail();
+      table.Restore(saved.first, saved.level, saved.memcg);
+    }
+  }
+  WalkEntries(a, table, [&table](PageNumber page) { return table.Find(page); });
 }
 
 template <typename Archive>
@@ -155,6 +196,31 @@ void Snapshot::WalkTree(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS {
       memcg->memory.Restore(usage, watermark, failcnt);
       memcg->memory.set_max_pages(max);
     }
+    int64_t swap = memcg->swap.usage_pages(), swap_max = memcg->swap.max_pages();
+    int64_t swap_watermark = memcg->swap.watermark_pages(), swap_failcnt = memcg->swap.failcnt();
+    a(swap);
+    a(swap_max);
+    a(swap_watermark);
+    a(swap_failcnt);
+    if constexpr (Archive::kReads) {
+      memcg->swap.Restore(swap, swap_watermark, swap_failcnt);
+      memcg->swap.set_max_pages(swap_max);
+    }
+    a(memcg->reclaim.min);
+    a(memcg->reclaim.low);
+    a(memcg->reclaim.high);
+    a(memcg->reclaim.swap_high);
+    a(memcg->reclaim.swappiness);
+    a(memcg->reclaim.oom_group);
+    for (auto& value : memcg->swap_events_local) a(value);
+    for (auto& value : memcg->swap_events) a(value);
+    a(memcg->high_delay_us);
+    a(memcg->emin);
+    a(memcg->elow);
+    for (auto& value : memcg->cost) a(value);
+    for (auto& value : memcg->activations) a(value);
+    for (auto& value : memcg->refaults) a(value);
+    a(memcg->walk_position);
     a(memcg->refs);
     for (auto& value : memcg->stats.local) a(value);
     for (auto& value : memcg->stats.recursive) a(value);
@@ -215,6 +281,7 @@ void Snapshot::WalkCpus(Archive& a, Machine& m) {
 
 template <typename Archive>
 void Snapshot::WalkFolios(Archive& a, Machine& m) {
+  if constexpr (Archive::kForks) return a.Share(m.arena);
   uint32_t end = m.arena.end();
   a(end);
   if constexpr (Archive::kReads) {
@@ -258,7 +325,13 @@ void Snapshot::WalkFiles(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS 
     a(file.cached_pages);
     a(file.area_pages);
     a(file.committed_pages);
-    WalkSparse(a, file.pages);
+    WalkEntries(a, file.pages, [&file](PageIndex index) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      return &file.pages.Ensure(index);
+    });
+    if constexpr (Archive::kForks) {
+      a.Share(file.shadows);
+      continue;
+    }
     std::vector<std::pair<uint64_t, Shadow>> shadows(file.shadows.begin(), file.shadows.end());
     std::sort(shadows.begin(), shadows.end(), [](const auto& x, const auto& y) { return x.first < y.first; });
     WalkVector(a, shadows, [&a](std::pair<uint64_t, Shadow>& shadow) {
@@ -300,6 +373,9 @@ void Snapshot::WalkSpaces(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS
     a(mm.total_pages);
     a(mm.committed_pages);
     a(mm.predates_stream);
+    a(mm.pgd);
+    a(mm.stack_unplaced);
+    a(mm.tables_predate);
     WalkVector(a, mm.unbound, [&a](FolioId& folio) { a(folio); });
     WalkVector(a, mm.implied, [&a](ImpliedArea& area) {
       a(area.file);
@@ -319,7 +395,7 @@ void Snapshot::WalkSpaces(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS
     } else {
       mm.vmas.ForEach([&a](Vma vma) { WalkVma(a, vma); });
     }
-    WalkSparse(a, mm.page_table);
+    WalkPageTable(a, mm.page_table);
   }
 }
 
@@ -336,7 +412,12 @@ void Snapshot::WalkProcesses(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALY
     a(process.mm);
     a(process.memcg);
     a(process.exec_mm);
+    a(process.oom_score_adj);
     a(process.comm);
+    WalkVector(a, process.stacks, [&a](std::pair<MemcgId, uint32_t>& stacks) {
+      a(stacks.first);
+      a(stacks.second);
+    });
     if constexpr (Archive::kReads) {
       MemcgId memcg = process.memcg.load(std::memory_order_relaxed);
       bool ended = std::find(m.table.processes.free().begin(), m.table.processes.free().end(), id) !=
@@ -346,15 +427,23 @@ void Snapshot::WalkProcesses(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALY
       ++m.tree.Get(memcg).processes;
     }
   }
-  std::vector<uint32_t> tids;
+  std::vector<uint32_t> tids, killed;
   if constexpr (!Archive::kReads) {
     for (uint32_t tid = 1; tid <= kMaxTid; ++tid) {
       if (!m.table.threads.Exists(tid)) {
         tid |= 255;  // the rest of the chunk
-      } else if (m.table.Find(tid) != nullptr) {
-        tids.push_back(tid);
+        continue;
       }
+      if (m.table.Find(tid) != nullptr) tids.push_back(tid);
+      if (m.table.threads.Get(tid).oom_killed) killed.push_back(tid);
     }
+  }
+  WalkVector(a, killed, [&a](uint32_t& tid) { a(tid); });
+  for (uint32_t tid : killed) {
+    if constexpr (Archive::kReads) {
+      if (tid > kMaxTid) return a.Fail();
+    }
+    m.table.Ensure(tid).oom_killed = true;
   }
   WalkVector(a, tids, [&a](uint32_t& tid) { a(tid); });
   for (uint32_t tid : tids) {
@@ -364,6 +453,7 @@ void Snapshot::WalkProcesses(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALY
     a(ref.id);
     a(ref.generation);
     if constexpr (Archive::kReads) thread.process.store(ref, std::memory_order_release);
+    a(thread.stack);
     WalkHints(a, thread.hints);
     a(thread.in_reclaim);
     a(thread.next_read);
@@ -374,6 +464,30 @@ void Snapshot::WalkProcesses(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALY
       a(read.done);
     }
   }
+}
+
+// What is dirty and on its way to disk.  Records of the OOM killer's calls are not kept, their number is.
+template <typename Archive>
+void Snapshot::WalkWriteback(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  m.swap.Walk(a);
+  a(m.oom_calls);
+  WritebackQueue& queue = m.writeback;
+  for (std::deque<WritebackQueue::Entry>* entries : {&queue.dirty, &queue.in_flight}) {
+    uint64_t size = a.Size(entries->size());
+    if constexpr (Archive::kReads) entries->resize(size);
+    for (WritebackQueue::Entry& entry : *entries) {
+      a(entry.head);
+      a(entry.time_ns);
+      if constexpr (Archive::kReads) {
+        if (Raw(entry.head) >= m.arena.end()) return a.Fail();
+      }
+    }
+  }
+  a(queue.dirty_pages);
+  a(queue.woken_pages);
+  a(queue.busy_until_ns);
+  a(queue.advanced_ns);
+  a(queue.waited_ns);
 }
 
 template <typename Archive>
@@ -404,6 +518,7 @@ void Snapshot::Walk(Archive& a, Node& node) {
   WalkFiles(a, m);
   WalkSpaces(a, m);
   WalkProcesses(a, m);
+  WalkWriteback(a, m);
   WalkStreams(a, node);
 }
 
@@ -450,6 +565,49 @@ absl::StatusOr<std::unique_ptr<Node>> Snapshot::Load(std::string_view bytes) {
   return node;
 }
 
+namespace {
+
+// What modelled reclaim goes by, and a machine whose events told of reclaim has not kept.
+void BeginToModelReclaim(Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  m.tree.root().memory.set_max_pages(m.watermarks.min_usage);
+  m.tree.root().swap.set_max_pages(static_cast<int64_t>(m.config.swap_bytes >> m.page_shift));
+  for (const std::unique_ptr<Memcg>& memcg : m.tree.all()) {
+    if (memcg == nullptr) continue;
+    for (size_t list = 0; list < kLruLists; ++list) {
+      if (static_cast<LruList>(list) == LruList::kActiveFile) continue;  // those are always kept
+      for (Memcg* level = memcg.get(); level != nullptr; level = level->parent)
+        level->lru_pages[list].fetch_add(memcg->lruvec.lists[list].pages, std::memory_order_relaxed);
+    }
+  }
+  for (uint32_t id = 2; id < m.arena.end(); ++id) {
+    Folio& folio = m.arena.Get(FolioId{id});
+    const bool held = (folio.state.load(std::memory_order_relaxed) & Folio::kHolds) != 0;
+    if (!held || folio.dead() || folio.Has(kFolioTail | kFolioSwapBacked) || !folio.Has(kFolioDirty))
+      continue;
+    folio.Get();
+    m.writeback.dirty.push_back({FolioId{id}, m.time_ns.load(std::memory_order_relaxed)});
+    m.writeback.dirty_pages += folio.pages();
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Node> Snapshot::Fork(Node& node, Reclaim reclaim) {
+  FlushForSave(*node.machine_);
+  Lender lender;
+  Walk(lender, node);
+  NodeConfig config = node.machine_->config;
+  config.reclaim = reclaim;
+  std::unique_ptr<Node> fork(new Node(config));
+  const std::string bytes = lender.Take();
+  Borrower borrower(lender, bytes);
+  Walk(borrower, *fork);
+  MEMCG_CHECK(borrower.ok() && borrower.at_end());
+  if (reclaim == Reclaim::kModelled && node.machine_->config.reclaim != Reclaim::kModelled)
+    BeginToModelReclaim(*fork->machine_);
+  return fork;
+}
+
 // Eight bytes at a time: multiply and fold, as in wyhash's mixing step.
 uint64_t HashBytes(std::string_view bytes) {
   uint64_t hash = 0x9e3779b97f4a7c15 ^ bytes.size();
@@ -477,6 +635,12 @@ std::string Node::Save() {
 }
 
 absl::StatusOr<std::unique_ptr<Node>> Node::Load(std::string_view bytes) { return Snapshot::Load(bytes); }
+
+std::unique_ptr<Node> Node::Fork(std::optional<core::Reclaim> reclaim) {
+  Locked cut(cut_->lock);
+  FreeDyingAtCut();
+  return Snapshot::Fork(*this, reclaim.value_or(machine_->config.reclaim));
+}
 
 uint64_t Node::StateHash() { return HashBytes(Save()); }
 

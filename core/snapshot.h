@@ -1,4 +1,4 @@
-// A node's whole state as bytes, and back; its hash; its invariants.
+// A node's whole state as bytes, and back; its copy; its hash; its invariants.
 //
 // The bytes hold indices, never pointers: a loaded node goes on exactly as the saved one would have.  A
 // format version stands first, a checksum last.
@@ -19,11 +19,13 @@ namespace memcgd::core {
 
 class Snapshot {
  public:
-  static constexpr uint32_t kFormatVersion = 2;
+  static constexpr uint32_t kFormatVersion = 4;
 
   static std::string Save(Node& node);
   // INVALID_ARGUMENT: not a snapshot, or of another version.  DATA_LOSS: cut short or damaged.
   static absl::StatusOr<std::unique_ptr<Node>> Load(std::string_view bytes);
+  // What Load() of what Save() gives would be, without the bytes; its reclaim may be another.
+  static std::unique_ptr<Node> Fork(Node& node, Reclaim reclaim);
 
  private:
   template <typename Archive>
@@ -40,6 +42,8 @@ class Snapshot {
   static void WalkSpaces(Archive& a, Machine& m);
   template <typename Archive>
   static void WalkProcesses(Archive& a, Machine& m);
+  template <typename Archive>
+  static void WalkWriteback(Archive& a, Machine& m);
   template <typename Archive>
   static void WalkStreams(Archive& a, Node& node);
 };

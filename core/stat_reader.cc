@@ -216,14 +216,15 @@ void MakeExact(Machine& machine) {
 // How far a fast read can be off, in pages or counts.
 uint64_t BoundOf(const Machine& machine, const Memcg& memcg, bool local) {
   uint64_t batches = uint64_t{kStatBatch} * machine.cpus.size();
+  uint64_t cgroups = 1;
+  if (!local) cgroups += memcg.descendants.load(std::memory_order_relaxed);
   switch (machine.config.mechanisms.stats) {
-    case StatsForm::kSpill: {
-      uint64_t cgroups = 1;
-      if (!local) cgroups += memcg.descendants.load(std::memory_order_relaxed);
+    case StatsForm::kSpill:
       return batches * cgroups;
-    }
     case StatsForm::kWalk:
-      return 0;  // but for what batches change meanwhile
+      // A cgroup's own count is read at one moment, what a CPU has pending at a later one: it was within
+      // ±kStatBatch at both, whatever went to the cgroup's count between them.
+      return 2 * batches * cgroups;
     case StatsForm::kRstat:
       return 2 * batches;
   }
@@ -298,8 +299,10 @@ CgroupReading ReadReading(Machine& machine, const Memcg& memcg, bool local, bool
   } else if (machine.config.mechanisms.stats == StatsForm::kRstat) {
     FlushForReader(machine, machine.tree.Get(memcg.id));
   }
-  Counts own = ShowStats(ReadLocal(machine, memcg, !fast), page);
-  Counts total = ShowStats(ReadRecursive(machine, memcg, !fast), page);
+  bool is_root = memcg.parent == nullptr;
+  Counts own{}, total{};  // what is shown of them
+  if (local || v1) own = ShowStats(ReadLocal(machine, memcg, !fast), page);
+  if (!local || v1 || is_root) total = ShowStats(ReadRecursive(machine, memcg, !fast), page);
   if (fast) reading.error_bound = BoundOf(machine, memcg, local);
   if (v1) {
     for (const V1Line& line : kV1Lines)
@@ -326,7 +329,7 @@ CgroupReading ReadReading(Machine& machine, const Memcg& memcg, bool local, bool
   reading.swap_peak_bytes = static_cast<uint64_t>(memcg.swap.watermark_pages()) * page;
   reading.high_delay_us = static_cast<uint64_t>(memcg.high_delay_us.load(std::memory_order_relaxed));
   reading.peak_bytes = static_cast<uint64_t>(memcg.memory.watermark_pages()) * page;
-  if (memcg.parent != nullptr) {
+  if (!is_root) {
     reading.current_bytes = static_cast<uint64_t>(memcg.memory.usage_pages()) * page;
   } else {
     CgroupReading::RootUsage usage;

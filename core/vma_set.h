@@ -52,6 +52,11 @@ class VmaSet {
     bool holds = recent.generation == generation_ && page >= recent.range.first && page < recent.range.end;
     return holds ? recent : LookSlow(page);
   }
+  // Whether no area has a page of the range.
+  bool IsHole(PageRange range) {
+    const Place& place = Look(range.first);
+    return place.vma == nullptr && range.end <= place.range.end;
+  }
   size_t size() const;
   // Calls fn(const Vma&) for each area.
   template <typename Fn>

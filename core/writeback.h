@@ -31,14 +31,18 @@ class Writeback {
   void Wake(CpuSlot& slot);
   // A task waits for so long, and the device goes on.
   void Wait(CpuSlot& slot, int64_t ns);
+  // A page of the swap cache begins to be written.
+  void WriteToSwap(CpuSlot& slot, FolioId head);
+  // The swap device, of which no rate is modelled, has written what it was given.
+  void EndSwapWrites(CpuSlot& slot);
   // What is done by the time of the event at hand is clean.
   void Advance(CpuSlot& slot);
 
  private:
-  void AdvanceLocked(CpuSlot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(machine_.writeback.mutex);
+  void AdvanceLocked(CpuSlot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_.mutex);
   // Whether the flusher has a reason to write the oldest dirty folio.
-  bool HasReason(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(machine_.writeback.mutex);
-  void Start(CpuSlot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(machine_.writeback.mutex);
+  bool HasReason(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_.mutex);
+  void Start(CpuSlot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_.mutex);
   void Finish(CpuSlot& slot, FolioId head);
 
   static constexpr int64_t kExpireNs = int64_t{30} * 1000 * 1000 * 1000;
@@ -47,6 +51,7 @@ class Writeback {
   Machine& machine_;
   Charges<Forms>& charges_;
   Lru<Forms>& lru_;
+  WritebackQueue& queue_;
   const int64_t page_ns_;           // to write one
   const int64_t background_pages_;  // dirty
 };

@@ -125,6 +125,7 @@ grpc::ServerUnaryReactor* CgroupService::SetKnobs(grpc::CallbackServerContext* c
   return Run(context, request, [request, response](ServedNode* node, const std::string& path) {
     const std::map<std::string, std::string> knobs(request->knobs().begin(), request->knobs().end());
     absl::Status status = node->core()->SetKnobs(path, knobs);
+    node->OomHappened();  // perhaps: a limit below usage
     if (absl::IsInvalidArgument(status)) {
       return About(std::move(status), {.type = "cgroup", .name = request->path(), .field = "knobs"});
     }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "server/config_file.h"
+#include "server/cpu_list.h"
 #include "server/text.h"
 #include "server/version.h"
 
@@ -68,6 +69,14 @@ absl::Status ParseApplyThreads(const std::string& value, Config* config) {
   return absl::OkStatus();
 }
 
+absl::Status ParsePin(const std::string& value, Config* config) {
+  config->pin.clear();
+  if (value.empty()) return absl::OkStatus();
+  auto cpus = ParseCpuList(value);
+  if (cpus.ok()) config->pin = *std::move(cpus);
+  return cpus.status();
+}
+
 absl::Status ParsePortFile(const std::string& value, Config* config) {
   config->port_file = value;
   return absl::OkStatus();
@@ -87,6 +96,8 @@ std::vector<Setting> Settings() {
   add("log-level", "MEMCGD_LOG_LEVEL", "info", "trace, debug, info, warn, error or off", ParseLogLevel);
   add("apply-threads", "MEMCGD_APPLY_THREADS", "0", "Threads that apply events; 0: as many as there are CPUs",
       ParseApplyThreads);
+  add("pin", "MEMCGD_PIN", "",
+      "CPUs to run on, as 0-3,8; each thread that applies events stays on one of them", ParsePin);
   add("port-file", "MEMCGD_PORT_FILE", "", "File to write the addresses to once they are bound",
       ParsePortFile);
   return settings;

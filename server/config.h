@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "server/listen_address.h"
 
@@ -18,6 +19,7 @@ struct Config {
   std::string log_level = "info";                              // as spdlog names them
   std::string port_file = {};                                  // empty: none
   uint32_t apply_threads = 0;                                  // 0: as many as there are CPUs
+  std::vector<uint32_t> pin = {};                              // CPUs of this machine; empty: all
 };
 
 // What the command line asks for: to run with `config`, or to print `text` and exit with `exit_code`.

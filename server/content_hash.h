@@ -18,17 +18,18 @@ class ContentHash {
  public:
   void Add(uint64_t word) { state_ = Fold(state_ ^ word, kMultiplier); }
 
-  // `count` words.  Two lanes, as the multiplications of one would wait for each other.
+  // `count` words.  Two a multiplication, and four lanes, as the multiplications of one wait for each other.
   void AddWords(const uint64_t* words, size_t count) {
     Add(count);
-    uint64_t even = state_, odd = ~state_;
+    uint64_t lanes[4] = {state_, state_ ^ kSeed, ~state_, ~state_ ^ kSeed};
     size_t i = 0;
-    for (; i + 1 < count; i += 2) {
-      even = Fold(even ^ words[i], kMultiplier);
-      odd = Fold(odd ^ words[i + 1], kMultiplier);
+    for (; i + 8 <= count; i += 8) {
+      for (size_t lane = 0; lane < 4; ++lane) {
+        lanes[lane] = Fold(lanes[lane] ^ words[i + 2 * lane], words[i + 2 * lane + 1] ^ kMultiplier);
+      }
     }
-    if (i < count) even = Fold(even ^ words[i], kMultiplier);
-    state_ = Fold(even ^ kSeed, odd);
+    state_ = Fold(lanes[0] ^ kSeed, lanes[1]) ^ Fold(lanes[2] ^ kMultiplier, lanes[3]);
+    for (; i < count; ++i) Add(words[i]);
   }
 
   void AddBytes(std::string_view bytes) {

@@ -1,8 +1,13 @@
 #include "server/ingest_service.h"
 
-#include <algorithm>
+#include <pthread.h>
 
+#include <algorithm>
+#include <utility>
+
+#include "server/cpu_list.h"
 #include "server/errors.h"
+#include "server/text.h"
 
 namespace memcgd::server {
 namespace {
@@ -14,20 +19,63 @@ absl::Status Stopping() {
 
 }  // namespace
 
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* IngestService::Stream(
-    grpc::CallbackServerContext* context) {
+void IngestService::AddTo(grpc::ServerBuilder* builder) {
+  builder->RegisterService(&service_);
+  for (Queue& queue : queues_) queue.queue = builder->AddCompletionQueue();
+}
+
+absl::Status IngestService::Start(const std::vector<uint32_t>& pin) {
+  absl::Status status;
+  for (size_t i = 0; i < queues_.size(); ++i) {
+    Queue& queue = queues_[i];
+    queue.thread = std::thread(Run, queue.queue.get());
+    pthread_setname_np(queue.thread.native_handle(), Cat("apply-", i).c_str());
+    if (!pin.empty()) status.Update(PinThread(queue.thread.native_handle(), {pin[i % pin.size()]}));
+  }
+  Accept();
+  return status;
+}
+
+void IngestService::Stop() {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return calls_.empty() && next_.call == nullptr; });
+  }
+  for (Queue& queue : queues_) {
+    if (!queue.thread.joinable()) continue;
+    queue.queue->Shutdown();
+    queue.thread.join();
+  }
+}
+
+void IngestService::Run(grpc::ServerCompletionQueue* queue) {
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue->Next(&tag, &ok)) StreamCall::Complete(tag, ok);
+}
+
+void IngestService::Accept() {
+  std::lock_guard lock(mutex_);
+  Queue& queue = *std::min_element(queues_.begin(), queues_.end(),
+                                   [](const Queue& a, const Queue& b) { return a.calls < b.calls; });
+  const uint64_t id = ++last_id_;
+  next_ = {std::make_shared<StreamCall>(parts_, id), &queue};
+  next_.call->Request(
+      &service_, queue.queue.get(), [this, id] { OnStart(id); }, [this, id] { Remove(id); });
+}
+
+void IngestService::OnStart(uint64_t id) {
   std::shared_ptr<StreamCall> call;
   bool draining = false;
   {
     std::lock_guard lock(mutex_);
-    const uint64_t id = ++last_id_;
-    call = std::make_shared<StreamCall>(parts_, id, context, [this, id] { Remove(id); });
-    calls_.emplace(id, call);
+    call = next_.call;
+    ++next_.queue->calls;
+    calls_.emplace(id, std::exchange(next_, {}));
     draining = draining_;
   }
-  call->Start();
+  Accept();
   if (draining) call->GoAway(Stopping());
-  return call.get();  // lives until its OnDone()
 }
 
 void IngestService::Drain(std::chrono::milliseconds grace, std::chrono::steady_clock::time_point deadline) {
@@ -44,23 +92,27 @@ void IngestService::Drain(std::chrono::milliseconds grace, std::chrono::steady_c
 std::vector<std::shared_ptr<StreamCall>> IngestService::Calls() {
   std::vector<std::shared_ptr<StreamCall>> calls;
   std::lock_guard lock(mutex_);
-  for (const auto& [id, call] : calls_) calls.push_back(call);
+  for (const auto& [id, call] : calls_) calls.push_back(call.call);
   return calls;
 }
 
 void IngestService::Remove(uint64_t id) {
-  std::shared_ptr<StreamCall> last;  // destroyed without the lock
+  Call last;  // destroyed without the lock
   std::lock_guard lock(mutex_);
   const auto at = calls_.find(id);
-  if (at == calls_.end()) return;
-  last = std::move(at->second);
-  calls_.erase(at);
-  if (calls_.empty()) idle_.notify_all();
+  if (at == calls_.end()) {  // no client came before the server was shut down
+    last = std::exchange(next_, {});
+  } else {
+    last = std::move(at->second);
+    --last.queue->calls;
+    calls_.erase(at);
+  }
+  changed_.notify_all();
 }
 
 bool IngestService::WaitUntilIdle(std::chrono::steady_clock::time_point deadline) {
   std::unique_lock lock(mutex_);
-  return idle_.wait_until(lock, deadline, [this] { return calls_.empty(); });
+  return changed_.wait_until(lock, deadline, [this] { return calls_.empty(); });
 }
 
 }  // namespace memcgd::server

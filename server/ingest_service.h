@@ -1,29 +1,42 @@
 // memcgd.v1.IngestService: the streams that feed nodes.
 //
-// Thread safety: all of it.
+// Threads of its own, each with a completion queue.  A call belongs to one of them from its first message to
+// its last: that thread is told what gRPC has read, applies it, and writes the answer.  Against gRPC's
+// callbacks with a pool of workers that is two hand-overs from thread to thread a batch less, which cost more
+// than all else of the transport (docs/performance.md).  The price: streams do not move to another thread
+// where theirs is busy.  A new one goes to the thread that has fewest.
+//
+// Thread safety: all of it, but for the order AddTo(), Start(), Stop().
 #ifndef MEMCGD_SERVER_INGEST_SERVICE_H_
 #define MEMCGD_SERVER_INGEST_SERVICE_H_
+
+#include <grpcpp/server_builder.h>
 
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
-#include "memcgd/v1/ingest.grpc.pb.h"
 #include "server/stream_call.h"
 
 namespace memcgd::server {
 
-class IngestService final
-    : public v1::IngestService::WithRawCallbackMethod_Stream<v1::IngestService::Service> {
+class IngestService {
  public:
-  explicit IngestService(const IngestParts& parts) : parts_(parts) {}
+  IngestService(const IngestParts& parts, size_t threads) : parts_(parts), queues_(threads) {}
+  IngestService(const IngestService&) = delete;
+  IngestService& operator=(const IngestService&) = delete;
 
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Stream(
-      grpc::CallbackServerContext* context) override;
+  void AddTo(grpc::ServerBuilder* builder);
+  // Takes calls from here on; the server has been started.  Each thread runs on one of the CPUs `pin`, in
+  // turn, or, where it is empty, on all.
+  absl::Status Start(const std::vector<uint32_t>& pin);
+  // Ends the threads.  REQUIRES: the server was shut down, or never started.
+  void Stop();
 
   // Tells every client to go elsewhere, and gives them `grace` to finish by themselves; then what was
   // received is applied and acknowledged, and the calls end with UNAVAILABLE.  Returns when they are over, or
@@ -31,18 +44,35 @@ class IngestService final
   void Drain(std::chrono::milliseconds grace, std::chrono::steady_clock::time_point deadline);
 
  private:
-  std::vector<std::shared_ptr<StreamCall>> Calls();
+  struct Queue {
+    std::unique_ptr<grpc::ServerCompletionQueue> queue;
+    std::thread thread;
+    size_t calls = 0;  // under mutex_
+  };
+  struct Call {
+    std::shared_ptr<StreamCall> call;
+    Queue* queue;
+  };
+
+  static void Run(grpc::ServerCompletionQueue* queue);
+  // Waits for the next call.  One at a time, so that it can be given to the thread that has fewest then.
+  void Accept();
+  void OnStart(uint64_t id);
   void Remove(uint64_t id);
+  std::vector<std::shared_ptr<StreamCall>> Calls();
   bool WaitUntilIdle(std::chrono::steady_clock::time_point deadline);
 
   const IngestParts parts_;
+  RawIngestService service_;
+  std::vector<Queue> queues_;
 
   // std::mutex for std::condition_variable; it guards what follows.
   std::mutex mutex_;
-  std::condition_variable idle_;
+  std::condition_variable changed_;
   bool draining_ = false;
   uint64_t last_id_ = 0;
-  std::unordered_map<uint64_t, std::shared_ptr<StreamCall>> calls_;
+  Call next_{};  // the one that waits for a client
+  std::unordered_map<uint64_t, Call> calls_;
 };
 
 }  // namespace memcgd::server

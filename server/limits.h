@@ -16,10 +16,6 @@ inline constexpr uint32_t kWindowBatches = 64;
 // huge answer.
 inline constexpr size_t kMaxBatchMarks = 1024;
 
-// Batches that a call has read and not yet applied, and their bytes.  Past either the server reads no further
-// and HTTP/2's flow control holds the client.
-inline constexpr size_t kMaxReadAhead = 4;
-inline constexpr size_t kMaxReadAheadBytes = size_t{16} << 20;
 // Answers that wait to be written, and their bytes.  Past either, and where kWindowBatches batches were
 // applied whose Ack could not be written, no batch is applied until the client reads.
 inline constexpr size_t kMaxUnsentAnswers = 64;
@@ -42,6 +38,20 @@ inline constexpr size_t kDefaultNodesPerPage = 100;
 inline constexpr size_t kMaxNodesPerPage = 1000;
 inline constexpr size_t kDefaultCgroupsPerPage = 1000;
 inline constexpr size_t kMaxCgroupsPerPage = 10000;
+
+// Of WhatIfService: sweeps at a time, bytes of events that one holds, points run at a time, and what they may
+// answer.
+inline constexpr size_t kMaxSweeps = 4;
+inline constexpr size_t kMaxSweepBytes = size_t{1} << 30;
+inline constexpr size_t kMaxSweepPoints = 4096;
+inline constexpr size_t kMaxSweepCgroups = 1024;
+inline constexpr size_t kMaxPointChanges = 1024;
+inline constexpr size_t kMaxSweepResults = 65536;  // points × cgroups
+
+inline constexpr size_t kDefaultOomsPerPage = 100;
+inline constexpr size_t kMaxOomsPerPage = 1024;
+inline constexpr int kMaxOomsPerAck = 1024;
+inline constexpr size_t kMaxOomWatches = 1000;
 
 inline constexpr size_t kMaxHealthWatches = 1000;
 

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "server/config.h"
+#include "server/cpu_list.h"
 #include "server/log.h"
 #include "server/port_file.h"
 #include "server/server.h"
@@ -54,6 +55,10 @@ int Fail(const absl::Status& status) {
 }
 
 int Run(const Config& config, const sigset_t& signals) {
+  if (!config.pin.empty()) {  // what this thread starts from here on stays there too
+    const absl::Status status = memcgd::server::PinThread(pthread_self(), config.pin);
+    if (!status.ok()) return Fail(status);
+  }
   if (!config.port_file.empty()) memcgd::server::RemovePortFile(config.port_file);
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(config);
   if (!server.ok()) return Fail(server.status());

@@ -10,7 +10,7 @@ constexpr char kKey[] = "x-memcg-node";
 
 }  // namespace
 
-std::vector<std::string> NodeMetadata(const grpc::CallbackServerContext& context) {
+std::vector<std::string> NodeMetadata(const grpc::ServerContextBase& context) {
   std::vector<std::string> values;
   const auto [begin, end] = context.client_metadata().equal_range(kKey);
   for (auto at = begin; at != end; ++at) values.emplace_back(at->second.data(), at->second.size());

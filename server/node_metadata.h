@@ -16,7 +16,7 @@
 namespace memcgd::server {
 
 // Its values; a call has one, or is refused below.
-std::vector<std::string> NodeMetadata(const grpc::CallbackServerContext& context);
+std::vector<std::string> NodeMetadata(const grpc::ServerContextBase& context);
 
 // OK where there is one and it is the node that the request names; INVALID_ARGUMENT naming both otherwise.
 absl::Status CheckNodeMetadata(const std::vector<std::string>& metadata, std::string_view node);

@@ -147,6 +147,25 @@ absl::StatusOr<ServedStream*> ServedNode::OpenStream(std::string_view id, uint64
   return streams_.emplace(std::string(id), std::move(stream)).first->second.get();
 }
 
+void ServedNode::TellOoms(const void* listener, std::function<void()> told) {
+  Locked lock(mutex_);
+  oom_listeners_[listener] = std::move(told);
+}
+
+void ServedNode::StopTellingOoms(const void* listener) {
+  Locked lock(mutex_);
+  oom_listeners_.erase(listener);
+}
+
+void ServedNode::OomHappened() {
+  std::map<const void*, std::function<void()>> listeners;
+  {
+    Locked lock(mutex_);
+    listeners = oom_listeners_;
+  }
+  for (const auto& [listener, told] : listeners) told();
+}
+
 void ServedNode::Retire() {
   std::vector<ServedStream*> streams;
   {
@@ -158,6 +177,7 @@ void ServedNode::Retire() {
                                             {.type = "node", .name = name_, .field = "open.node"}),
                                       "NODE_DELETED", {{"node", name_}});
   for (ServedStream* stream : streams) stream->Retire(why);
+  OomHappened();  // whoever listens finds the node gone
   for (ServedStream* stream : streams) stream->AwaitBatch();
 }
 
@@ -214,7 +234,7 @@ absl::Status NodeRegistry::Delete(std::string_view name) {
     leaving_.push_back(node);
   }
   node->Retire();
-  const core::MechanismCounters counters = node->core()->Info().counters;
+  const core::MechanismCounters counters = node->core()->Counters();
   Locked lock(mutex_);
   left_ += counters;
   std::erase(leaving_, node);  // freed with its last user: calls that end, or here
@@ -230,7 +250,7 @@ core::MechanismCounters NodeRegistry::MechanismTotals() {
     nodes = leaving_;
     for (const auto& [name, node] : nodes_) nodes.push_back(node);
   }
-  for (const std::shared_ptr<ServedNode>& node : nodes) totals += node->core()->Info().counters;
+  for (const std::shared_ptr<ServedNode>& node : nodes) totals += node->core()->Counters();
   return totals;
 }
 

@@ -112,6 +112,13 @@ class ServedNode {
   // FAILED_PRECONDITION where `known_incarnation` is neither 0 nor the node's.
   absl::StatusOr<ServedStream*> OpenStream(std::string_view id, uint64_t known_incarnation)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  // From here on `told` is called after each call of the OOM killer, and when the node is deleted; without
+  // locks held, by whoever applied what called it.
+  void TellOoms(const void* listener, std::function<void()> told) ABSL_LOCKS_EXCLUDED(mutex_);
+  void StopTellingOoms(const void* listener) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The OOM killer was called.
+  void OomHappened() ABSL_LOCKS_EXCLUDED(mutex_);
+
   // Ends the streams' calls with NOT_FOUND, refuses new ones, and waits for the batches under way: nothing is
   // applied any more.
   void Retire() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -123,6 +130,7 @@ class ServedNode {
 
   core::Mutex mutex_;
   bool retired_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<const void*, std::function<void()>> oom_listeners_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::unique_ptr<ServedStream>, std::less<>> streams_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -137,8 +145,7 @@ class NodeRegistry {
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Delete(std::string_view name) ABSL_LOCKS_EXCLUDED(mutex_);
   size_t size() ABSL_LOCKS_EXCLUDED(mutex_);
-  // What the mechanisms of all nodes did that this server ever had; never goes back.  Waits for each node's
-  // cut.
+  // What the mechanisms of all nodes did that this server ever had; never goes back.  No batch waits for it.
   core::MechanismCounters MechanismTotals() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

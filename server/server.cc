@@ -24,8 +24,11 @@ constexpr milliseconds kGoAwayGrace{2000};
 constexpr milliseconds kLastAnswers{500};
 constexpr size_t kAdminThreads = 2;
 
+uint32_t CpuCount() { return std::max(1u, std::thread::hardware_concurrency()); }
+
 size_t ApplyThreads(const Config& config) {
-  return config.apply_threads != 0 ? config.apply_threads : std::max(1u, std::thread::hardware_concurrency());
+  if (config.apply_threads != 0) return config.apply_threads;
+  return config.pin.empty() ? CpuCount() : config.pin.size();
 }
 
 std::string HostName() {
@@ -54,18 +57,23 @@ void SetTransportLimits(grpc::ServerBuilder* builder) {
 
 Server::Server(const Config& config)
     : health_({"memcgd.v1.IngestService", "memcgd.v1.NodeService", "memcgd.v1.CgroupService",
-               "grpc.health.v1.Health"}),
-      apply_workers_(ApplyThreads(config)),
+               "memcgd.v1.OomService", "memcgd.v1.WhatIfService", "grpc.health.v1.Health"}),
       admin_workers_(kAdminThreads),
-      ingest_({.registry = &registry_, .workers = &apply_workers_, .metrics = &metrics_}),
+      sweep_workers_(CpuCount()),
+      ingest_({.registry = &registry_, .metrics = &metrics_}, ApplyThreads(config)),
       nodes_(&registry_, &admin_workers_, HostName()),
-      cgroups_(&registry_, &admin_workers_) {}
+      cgroups_(&registry_, &admin_workers_),
+      ooms_(&registry_, &admin_workers_),
+      whatif_({.registry = &registry_,
+               .admin_workers = &admin_workers_,
+               .sweep_workers = &sweep_workers_,
+               .sweep_threads = CpuCount()}) {}
 
 Server::~Server() {
-  if (grpc_ == nullptr) return;
   health_.Stop();
-  grpc_->Shutdown(std::chrono::system_clock::now());
-  grpc_->Wait();
+  if (grpc_ != nullptr) grpc_->Shutdown(std::chrono::system_clock::now());
+  ingest_.Stop();
+  if (grpc_ != nullptr) grpc_->Wait();
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
@@ -82,7 +90,9 @@ absl::Status Server::Listen(const Config& config) {
     if (!exposer.ok()) return exposer.status();
     exposer_ = *std::move(exposer);
   }
-  return ListenGrpc(config.listen);
+  absl::Status status = ListenGrpc(config.listen);
+  if (!status.ok()) return status;
+  return ingest_.Start(config.pin);
 }
 
 absl::Status Server::ListenGrpc(const ListenAddress& address) {
@@ -98,9 +108,11 @@ absl::Status Server::ListenGrpc(const ListenAddress& address) {
   int port = 0;
   builder.AddListeningPort(address.Text(), grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&health_);
-  builder.RegisterService(&ingest_);
+  ingest_.AddTo(&builder);
   builder.RegisterService(&nodes_);
   builder.RegisterService(&cgroups_);
+  builder.RegisterService(&ooms_);
+  builder.RegisterService(&whatif_);
   grpc_ = builder.BuildAndStart();
   if (grpc_ == nullptr || port == 0) {
     grpc_ = nullptr;
@@ -115,6 +127,8 @@ absl::Status Server::ListenGrpc(const ListenAddress& address) {
 void Server::Drain(milliseconds limit) {
   const auto deadline = steady_clock::now() + limit;
   health_.Stop();
+  whatif_.Drain();
+  ooms_.Drain();
   ingest_.Drain(std::min(kGoAwayGrace, limit / 2), deadline);
   admin_workers_.WaitUntilIdle(deadline);
   // All answers are given.  gRPC would wait for idle connections too, which a client that makes no call just

@@ -20,6 +20,8 @@
 #include "server/metrics_exposer.h"
 #include "server/node_registry.h"
 #include "server/node_service.h"
+#include "server/oom_service.h"
+#include "server/whatif_service.h"
 #include "server/worker_pool.h"
 
 namespace memcgd::server {
@@ -56,12 +58,14 @@ class Server {
   NodeRegistry registry_;
   ServerMetrics metrics_;
   HealthService health_;
-  // Two pools, so that no slow question keeps events waiting.
-  WorkerPool apply_workers_;
+  // Apart from the threads of ingest_: neither a slow question nor a sweep keeps events waiting.
   WorkerPool admin_workers_;
+  WorkerPool sweep_workers_;
   IngestService ingest_;
   NodeService nodes_;
   CgroupService cgroups_;
+  OomService ooms_;
+  WhatIfService whatif_;
   std::unique_ptr<MetricsExposer> exposer_;
   ListenAddress address_;
   std::unique_ptr<grpc::Server> grpc_;

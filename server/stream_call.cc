@@ -15,9 +15,6 @@ namespace {
 
 using core::Locked;
 
-// Batches that a worker handles before other calls get their turn.
-constexpr int kBatchesPerTurn = 16;
-
 StateBytes Serialized(const v1::StreamResponse& response) {
   return std::make_shared<const std::string>(response.SerializeAsString());
 }
@@ -39,12 +36,25 @@ BatchOutcome OutcomeOf(const absl::Status& status) {
 
 }  // namespace
 
-StreamCall::StreamCall(const IngestParts& parts, uint64_t id, grpc::CallbackServerContext* context,
-                       std::function<void()> on_done)
-    : parts_(parts), id_(id), metadata_(NodeMetadata(*context)), on_done_(std::move(on_done)) {}
-
-void StreamCall::Start() {
+void StreamCall::Request(RawIngestService* service, grpc::ServerCompletionQueue* queue,
+                         std::function<void()> on_start, std::function<void()> on_done) {
   self_ = shared_from_this();
+  on_start_ = std::move(on_start);
+  on_done_ = std::move(on_done);
+  context_.AsyncNotifyWhenDone(&over_tag_);
+  requests_.fetch_add(1, std::memory_order_release);  // pairs with Complete()
+  service->RequestStream(&context_, &stream_io_, queue, queue, &start_tag_);
+}
+
+void StreamCall::Complete(void* tag, bool ok) {
+  requests_.load(std::memory_order_acquire);  // pairs with Request()
+  const Tag& completed = *static_cast<Tag*>(tag);
+  (completed.call->*completed.on)(ok);
+}
+
+void StreamCall::OnStart(bool ok) {
+  if (!ok) return Leave();  // the server was shut down: no call, and no other tag
+  on_start_();
   Pump();
 }
 
@@ -82,8 +92,7 @@ void StreamCall::End(const absl::Status& status) {
 
 void StreamCall::EndLocked(const absl::Status& status) {
   if (!end_.has_value()) end_ = status;
-  received_.clear();
-  received_bytes_ = 0;
+  received_ = false;
 }
 
 void StreamCall::AddAnswerLocked(Answer answer) {
@@ -110,45 +119,37 @@ bool StreamCall::ClientReadsLocked() const {
 }
 
 void StreamCall::OnReadDone(bool ok) {
-  std::unique_ptr<v1::StreamRequest> request;
-  {
-    Locked lock(mutex_);
-    if (!spare_.empty()) {
-      request = std::move(spare_.back());
-      spare_.pop_back();
-    }
-  }
-  if (request == nullptr) request = std::make_unique<v1::StreamRequest>();
-  const size_t bytes = ok ? read_buffer_.Length() : 0;
-  const bool parsed = ok && Parse(request.get());
+  const bool parsed = ok && Parse();
+  read_buffer_.Clear();
   {
     Locked lock(mutex_);
     reading_ = false;
     if (read_end_.has_value() || end_.has_value()) {
       // Came too late; the client sends it again when it resumes.
     } else if (parsed) {
-      received_.push_back({std::move(request), bytes});
-      received_bytes_ += bytes;
+      received_ = true;
     } else if (ok) {
       read_end_ = Refused("the message is no StreamRequest");
     } else {
       read_end_ = absl::OkStatus();  // the client has nothing more to say
     }
   }
-  Pump();
+  Work();
+  LeaveIfLast();
 }
 
 // Merges into the batch that the message held before, so that its memory is used again.
-bool StreamCall::Parse(v1::StreamRequest* request) {
-  if (request->has_batch()) {
-    request->mutable_batch()->Clear();
-    request->GetReflection()->MutableUnknownFields(request)->Clear();
+bool StreamCall::Parse() {
+  if (request_->has_batch()) {
+    request_->mutable_batch()->Clear();
+    request_->GetReflection()->MutableUnknownFields(request_.get())->Clear();
   } else {
-    request->Clear();
+    request_->Clear();
   }
+  request_bytes_ = read_buffer_.Length();
   grpc::ProtoBufferReader reader(&read_buffer_);
   google::protobuf::io::CodedInputStream input(&reader);
-  const bool parsed = request->MergeFromCodedStream(&input) && input.ConsumedEntireMessage();
+  const bool parsed = request_->MergeFromCodedStream(&input) && input.ConsumedEntireMessage();
   return parsed && reader.status().ok();
 }
 
@@ -162,23 +163,39 @@ void StreamCall::OnWriteDone(bool ok) {
       EndLocked(absl::CancelledError("the connection is gone"));
     }
   }
-  Pump();
+  Work();
 }
 
-void StreamCall::OnCancel() {
-  {
+void StreamCall::OnOver(bool) {
+  over_ = true;
+  if (context_.IsCancelled()) {
     Locked lock(mutex_);
     DropAnswersLocked();
     EndLocked(absl::CancelledError("the call was cancelled"));
   }
   Pump();
+  LeaveIfLast();
 }
 
-void StreamCall::OnDone() {
+void StreamCall::OnFinished(bool) {
+  finish_done_ = true;
+  LeaveIfLast();
+}
+
+// The last tag that is out has come back.
+void StreamCall::LeaveIfLast() {
+  {
+    Locked lock(mutex_);
+    if (!finish_done_ || !over_ || reading_) return;
+  }
   if (stream_ != nullptr) {
     stream_->Detach(id_);
     parts_.metrics->StreamClosed();
   }
+  Leave();
+}
+
+void StreamCall::Leave() {
   const std::shared_ptr<StreamCall> self = std::move(self_);
   on_done_();
 }
@@ -205,12 +222,11 @@ void StreamCall::Pump() {
     const absl::Status end = end_.value_or(absl::OkStatus());
     mutex_.Unlock();
     if (step == Step::kFinish) {
-      Finish(ToGrpcStatus(end));  // pumping_ stays set: nothing is started any more
+      stream_io_.Finish(ToGrpcStatus(end), &finish_tag_);  // pumping_ stays set: nothing is started any more
       return;
     }
     if (step == Step::kWrite) Write(answer, more_follow);
-    if (step == Step::kWork) parts_.workers->Schedule([self] { self->Work(); });
-    if (step == Step::kRead) StartRead(&read_buffer_);
+    if (step == Step::kRead) stream_io_.Read(&read_buffer_, &read_tag_);
     mutex_.Lock();
   } while (step != Step::kNothing || pump_again_);
   pumping_ = false;
@@ -219,7 +235,7 @@ void StreamCall::Pump() {
 
 StreamCall::Step StreamCall::NextStepLocked() {
   if (finished_) return Step::kNothing;
-  if (!end_.has_value() && read_end_.has_value() && received_.empty() && !working_) end_ = *read_end_;
+  if (!end_.has_value() && read_end_.has_value() && !received_ && !working_) end_ = *read_end_;
   if (!writing_ && !unsent_.empty()) {
     writing_ = true;
     return Step::kWrite;
@@ -228,12 +244,7 @@ StreamCall::Step StreamCall::NextStepLocked() {
     finished_ = !writing_ && !working_;
     return finished_ ? Step::kFinish : Step::kNothing;
   }
-  if (!working_ && !received_.empty() && ClientReadsLocked()) {
-    working_ = true;
-    return Step::kWork;
-  }
-  if (!reading_ && !read_end_.has_value() && received_.size() < kMaxReadAhead &&
-      received_bytes_ < kMaxReadAheadBytes) {
+  if (!reading_ && !received_ && !read_end_.has_value()) {
     reading_ = true;
     return Step::kRead;
   }
@@ -242,41 +253,30 @@ StreamCall::Step StreamCall::NextStepLocked() {
 
 void StreamCall::Write(const Answer& answer, bool more_follow) {
   const grpc::Slice slice(answer.message != nullptr ? answer.message->SerializeAsString() : *answer.bytes);
-  write_buffer_ = grpc::ByteBuffer(&slice, 1);
+  const grpc::ByteBuffer buffer(&slice, 1);
   grpc::WriteOptions options;
   // Not worth a packet of its own when the next message is at hand.
   if (more_follow) options.set_buffer_hint();
-  StartWrite(&write_buffer_, options);
+  stream_io_.Write(buffer, options, &write_tag_);
 }
 
 void StreamCall::Work() {
-  for (int turn = 0; turn < kBatchesPerTurn; ++turn) {
-    Received next = TakeReceived();
-    if (next.request == nullptr) break;
-    const absl::Status status = Handle(*next.request);
-    {
-      Locked lock(mutex_);
-      if (!status.ok()) EndLocked(status);
-      if (spare_.size() < kMaxReadAhead && next.bytes <= kMaxSpareBytes) {
-        spare_.push_back(std::move(next.request));
-      }
-    }
-    Pump();
+  bool work = false;
+  {
+    Locked lock(mutex_);
+    work = working_ = received_ && ClientReadsLocked();
+    if (work) received_ = false;
   }
+  Pump();  // reads the next one meanwhile
+  if (!work) return;
+  const absl::Status status = Handle(*request_);
+  if (request_bytes_ > kMaxSpareBytes) request_ = std::make_unique<v1::StreamRequest>();
   {
     Locked lock(mutex_);
     working_ = false;
+    if (!status.ok()) EndLocked(status);
   }
-  Pump();  // takes another turn, behind the other calls, where there is more to do
-}
-
-StreamCall::Received StreamCall::TakeReceived() {
-  Locked lock(mutex_);
-  if (end_.has_value() || received_.empty() || !ClientReadsLocked()) return {};
-  Received next = std::move(received_.front());
-  received_.pop_front();
-  received_bytes_ -= next.bytes;
-  return next;
+  Pump();
 }
 
 absl::Status StreamCall::Handle(const v1::StreamRequest& request) {
@@ -293,7 +293,7 @@ absl::Status StreamCall::Handle(const v1::StreamRequest& request) {
 }
 
 absl::Status StreamCall::HandleOpen(const v1::Open& open) {
-  absl::Status status = CheckNodeMetadata(metadata_, open.node());
+  absl::Status status = CheckNodeMetadata(NodeMetadata(context_), open.node());
   if (!status.ok()) return status;
   auto node = parts_.registry->Find(open.node());
   if (!node.ok()) return node.status();
@@ -343,6 +343,7 @@ absl::Status StreamCall::HandleBatch(const v1::Batch& batch) {
     const auto duration = std::chrono::steady_clock::now() - begin;
     parts_.metrics->RecordApplied(work_.result, work_.wide_kinds,
                                   std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count());
+    if (!work_.result.ooms.empty()) node_->OomHappened();
   } else {
     parts_.metrics->RecordNotApplied(BatchOutcome::kRepeated);
   }

@@ -1,30 +1,30 @@
 // One call of IngestService.Stream: reads batches, has them applied in order, writes what came of them.
 //
-//   gRPC's threads      OnReadDone: parse ─▶ received_
-//   a worker of ours    received_ ─▶ apply ─▶ unsent_          (one at a time: a stream is one sequence)
-//   gRPC's threads      unsent_ ─▶ write
+//   OnReadDone: parse, start the next read ─▶ apply ─▶ unsent_ ─▶ write
 //
-// Parsing is work but never waits, and so stays in the reaction, beside the batch that a worker applies.
-// Applying may wait for the node's cut and does not.  Messages are read as bytes (gRPC reports a message that
-// it cannot parse just as a client that has nothing more to say).
+// All completions of a call come to one thread (ingest_service.h), which applies what it reads: nothing is
+// handed from thread to thread, and what gRPC reads meanwhile waits in the transport.  Messages are read as
+// bytes (gRPC reports a message that it cannot parse just as a client that has nothing more to say).
 //
-// Thread safety: all of it.  Operations on the call are started by one thread at a time, without the lock
-// (Pump()): a thread that finds another one at it leaves it a note.
+// Thread safety: Request() and Complete() by the thread of the call's completion queue; the rest by any.
+// Operations on the call are started by one thread at a time, without the lock (Pump()): a thread that finds
+// another one at it leaves it a note.
 //
 // Invariants:
 //  1. At most one read and one write are under way.  Nothing is started after Finish().
-//  2. Finish() waits for the worker and the write, never for the read.
+//  2. Finish() waits for the batch under way and the write, never for the read.
 //  3. What was applied is acknowledged before Finish(), unless the connection is gone.
-//  4. A call holds at most kMaxReadAhead requests and one that is being read, one that is being applied, and
-//  what
-//     limits.h lets wait for the client and the States of one batch more.
+//  4. A call holds one request that is being applied or waits for the client to read, and one that is being
+//     read; what limits.h lets wait for the client, and the States of one batch more.
 #ifndef MEMCGD_SERVER_STREAM_CALL_H_
 #define MEMCGD_SERVER_STREAM_CALL_H_
 
+#include <grpcpp/completion_queue.h>
 #include <grpcpp/server_context.h>
+#include <grpcpp/support/async_stream.h>
 #include <grpcpp/support/byte_buffer.h>
-#include <grpcpp/support/server_callback.h>
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -36,30 +36,34 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "core/mutex.h"
-#include "memcgd/v1/ingest.pb.h"
+#include "memcgd/v1/ingest.grpc.pb.h"
 #include "server/metrics.h"
 #include "server/node_registry.h"
 #include "server/wire.h"
-#include "server/worker_pool.h"
 
 namespace memcgd::server {
 
 // What the calls of a server share.
 struct IngestParts {
   NodeRegistry* registry = nullptr;
-  WorkerPool* workers = nullptr;
   ServerMetrics* metrics = nullptr;
 };
 
-class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
-                         public std::enable_shared_from_this<StreamCall> {
- public:
-  // `id` is this call's alone and not 0.  `on_done` is called last of all.
-  StreamCall(const IngestParts& parts, uint64_t id, grpc::CallbackServerContext* context,
-             std::function<void()> on_done);
+// The service as gRPC generates it, with requests and responses as bytes.
+using RawIngestService = v1::IngestService::WithRawMethod_Stream<v1::IngestService::Service>;
 
-  // Begins to read.
-  void Start();
+class StreamCall final : public std::enable_shared_from_this<StreamCall> {
+ public:
+  // `id` is this call's alone and not 0.
+  StreamCall(const IngestParts& parts, uint64_t id) : parts_(parts), id_(id) {}
+
+  // Waits for a client's call.  `on_start` is called when it has come, `on_done` last of all, whether it came
+  // or the server was shut down before.
+  void Request(RawIngestService* service, grpc::ServerCompletionQueue* queue, std::function<void()> on_start,
+               std::function<void()> on_done);
+  // Lets the call go on whose operation came back with this tag.
+  static void Complete(void* tag, bool ok);
+
   // Tells the client that the server will stop, and why.  A call that is not open yet ends with `why`.
   void GoAway(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   // Applies and acknowledges what was received, then ends with `status`.
@@ -67,12 +71,12 @@ class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   // Applies nothing more; ends with `status` once the answers are written.
   void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  void OnReadDone(bool ok) override;
-  void OnWriteDone(bool ok) override;
-  void OnCancel() override;
-  void OnDone() override;
-
  private:
+  // Where gRPC's completions go.
+  struct Tag {
+    StreamCall* call;
+    void (StreamCall::*on)(bool ok);
+  };
   // An answer that waits: an Ack, which may yet take in the next one, or bytes.
   struct Answer {
     std::unique_ptr<v1::StreamResponse> message;
@@ -81,12 +85,15 @@ class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
 
     size_t size() const { return bytes == nullptr ? 0 : bytes->size(); }
   };
-  // What the client sent.
-  struct Received {
-    std::unique_ptr<v1::StreamRequest> request;
-    size_t bytes = 0;
-  };
-  enum class Step { kNothing, kFinish, kWrite, kWork, kRead };
+  enum class Step { kNothing, kFinish, kWrite, kRead };
+
+  void OnStart(bool ok) ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnReadDone(bool ok) ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnWriteDone(bool ok) ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnOver(bool ok) ABSL_LOCKS_EXCLUDED(mutex_);  // answered, or the client is gone
+  void OnFinished(bool ok) ABSL_LOCKS_EXCLUDED(mutex_);
+  void LeaveIfLast() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Leave();
 
   // Starts whatever can be started.
   void Pump() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -97,40 +104,47 @@ class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   Answer TakeAnswerLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropAnswersLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Write(const Answer& answer, bool more_follow);
-  bool Parse(v1::StreamRequest* request);
+  bool Parse();
+  void EndLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // On a worker.
+  // Handles the request, where there is one and the client reads.
   void Work() ABSL_LOCKS_EXCLUDED(mutex_);
-  Received TakeReceived() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Handle(const v1::StreamRequest& request) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status HandleOpen(const v1::Open& open) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status HandleBatch(const v1::Batch& batch) ABSL_LOCKS_EXCLUDED(mutex_);
   void Acknowledge(uint64_t sequence, const std::vector<StateBytes>& states, bool applied)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  void EndLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // Constant after construction.
+  // Orders what Request() wrote before what Complete() reads.  So does gRPC's queue, but ThreadSanitizer does
+  // not see into it.
+  static inline std::atomic<uint64_t> requests_{0};
+
+  // Constant after Request().
   const IngestParts parts_;
   const uint64_t id_;
-  const std::vector<std::string> metadata_;
-  const std::function<void()> on_done_;
+  std::function<void()> on_start_, on_done_;
 
-  std::shared_ptr<StreamCall> self_;  // from Start() to OnDone()
+  std::shared_ptr<StreamCall> self_;  // from Request() to the last tag
 
-  // The reader's, the writer's: touched by whoever starts the operation and by its reaction.
+  // gRPC's.  Operations are started as Pump() says.
+  grpc::ServerContext context_;
+  grpc::ServerAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer> stream_io_{&context_};
+  Tag start_tag_{this, &StreamCall::OnStart};
+  Tag read_tag_{this, &StreamCall::OnReadDone};
+  Tag write_tag_{this, &StreamCall::OnWriteDone};
+  Tag over_tag_{this, &StreamCall::OnOver};
+  Tag finish_tag_{this, &StreamCall::OnFinished};
   grpc::ByteBuffer read_buffer_;
-  grpc::ByteBuffer write_buffer_;
 
-  // The worker's.
+  // Of the queue's thread.
+  bool over_ = false, finish_done_ = false;
+  std::unique_ptr<v1::StreamRequest> request_ = std::make_unique<v1::StreamRequest>();  // its memory is kept
+  size_t request_bytes_ = 0;
   std::shared_ptr<ServedNode> node_;
   ServedStream* stream_ = nullptr;  // the node's
   BatchWork work_;
 
   core::Mutex mutex_;
-  std::deque<Received> received_ ABSL_GUARDED_BY(mutex_);
-  size_t received_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<std::unique_ptr<v1::StreamRequest>> spare_
-      ABSL_GUARDED_BY(mutex_);  // their memory is used again
   std::deque<Answer> unsent_ ABSL_GUARDED_BY(mutex_);
   size_t unsent_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // Acks count for nothing: they are folded
   // Batches whose Ack was not written yet; those of the write under way.
@@ -138,7 +152,8 @@ class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   uint32_t acknowledging_ ABSL_GUARDED_BY(mutex_) = 0;
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool working_ ABSL_GUARDED_BY(mutex_) = false;
+  bool received_ ABSL_GUARDED_BY(mutex_) = false;  // request_ waits to be handled
+  bool working_ ABSL_GUARDED_BY(mutex_) = false;   // … is handled
   bool opened_ ABSL_GUARDED_BY(mutex_) = false;
   bool told_to_go_ ABSL_GUARDED_BY(mutex_) = false;
   // No more will be read; with what status the call ends when all that was received is handled.

@@ -1,6 +1,7 @@
 #include "server/wire.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <span>
 #include <string>
@@ -347,16 +348,24 @@ absl::StatusOr<core::Batch> ToCore(const v1::Batch& batch, BatchWork* work) {
                      .wide = work->wide};
 }
 
+namespace {
+
+// What the core says of the batch, for the wire.
+absl::Status Malformed(const v1::Batch& batch, const absl::Status& status) {
+  const std::string message(status.message());
+  return WithReason(About(absl::Status(status.code(), Cat("batch ", batch.sequence(), ": ", message)),
+                          {.type = "batch", .name = "", .field = FieldOf(message)}),
+                    "MALFORMED_BATCH", {{"sequence", Cat(batch.sequence())}});
+}
+
+}  // namespace
+
 absl::Status ApplyBatch(core::Node* node, core::EventStream* stream, const v1::Batch& batch,
                         BatchWork* work) {
   work->result = core::BatchResult();
   const absl::StatusOr<core::Batch> converted = ToCore(batch, work);
   absl::Status status = converted.ok() ? node->Apply(stream, *converted, &work->result) : converted.status();
-  if (status.ok()) return status;
-  const std::string message(status.message());
-  return WithReason(About(absl::Status(status.code(), Cat("batch ", batch.sequence(), ": ", message)),
-                          {.type = "batch", .name = "", .field = FieldOf(message)}),
-                    "MALFORMED_BATCH", {{"sequence", Cat(batch.sequence())}});
+  return status.ok() ? status : Malformed(batch, status);
 }
 
 uint64_t HashOf(const v1::Batch& batch) {
@@ -372,20 +381,33 @@ uint64_t HashOf(const v1::Batch& batch) {
   return hash.Value();
 }
 
-void AddToAck(uint64_t sequence, const core::BatchResult& result, v1::Ack* ack) {
-  ack->set_applied_through(sequence);
-  for (size_t outcome = 0; outcome < result.outcomes.size(); ++outcome) {
-    const uint64_t count = result.outcomes[outcome];
+namespace {
+
+using OutcomeCounts = google::protobuf::RepeatedPtrField<v1::OutcomeCount>;
+
+void AddOutcomes(const std::array<uint64_t, core::kOutcomes>& from, OutcomeCounts* counts) {
+  for (size_t outcome = 0; outcome < from.size(); ++outcome) {
+    const uint64_t count = from[outcome];
     if (count == 0) continue;
-    auto* counts = ack->mutable_outcomes();
     auto at = std::find_if(counts->begin(), counts->end(), [outcome](const v1::OutcomeCount& entry) {
       return entry.outcome() == static_cast<v1::Outcome>(outcome);
     });
     if (at == counts->end()) {
-      ack->add_outcomes()->set_outcome(static_cast<v1::Outcome>(outcome));
+      counts->Add()->set_outcome(static_cast<v1::Outcome>(outcome));
       at = counts->end() - 1;
     }
     at->set_count(at->count() + count);
+  }
+}
+
+}  // namespace
+
+void AddToAck(uint64_t sequence, const core::BatchResult& result, v1::Ack* ack) {
+  ack->set_applied_through(sequence);
+  AddOutcomes(result.outcomes, ack->mutable_outcomes());
+  for (const uint64_t oom : result.ooms) ack->add_ooms(oom);
+  if (ack->ooms_size() > kMaxOomsPerAck) {
+    ack->mutable_ooms()->erase(ack->ooms().begin(), ack->ooms().end() - kMaxOomsPerAck);
   }
   for (const core::Notable& from : result.notables) {
     if (static_cast<size_t>(ack->notables_size()) == kMaxNotablesPerAck) break;
@@ -492,6 +514,211 @@ void FillReading(const core::CgroupReading& from, v1::ReadCgroupResponse* to) {
     to->mutable_root_usage()->set_anon_and_file_bytes(from.root_usage->anon_and_file_bytes);
     to->mutable_root_usage()->set_total_less_free_bytes(from.root_usage->total_less_free_bytes);
   }
+}
+
+// ---- OOM
+
+namespace {
+
+class PagesToBytes {
+ public:
+  explicit PagesToBytes(uint32_t page_size) : page_size_(page_size) {}
+  uint64_t operator()(int64_t pages) const {
+    return static_cast<uint64_t>(std::max<int64_t>(pages, 0)) * page_size_;
+  }
+  // Absent where there is no limit.
+  template <typename Set>
+  void Limit(int64_t pages, Set set) const {
+    if (pages < INT64_MAX / 4096) set((*this)(pages));
+  }
+
+ private:
+  const uint64_t page_size_;
+};
+
+void FillOomRecord(const core::OomRecord& from, PagesToBytes bytes, v1::OomRecord* to) {
+  to->set_sequence(from.sequence);
+  to->set_time_ns(from.time_ns);
+  to->set_breached(PathToText(from.breached));
+  to->set_charged(PathToText(from.charged));
+  to->set_tid(from.tid);
+  to->set_comm(PathToText(from.comm));
+  for (const core::OomRecord::Level& level : from.levels) {
+    v1::OomLevel* added = to->add_levels();
+    added->set_path(PathToText(level.path));
+    added->set_usage_bytes(bytes(level.usage_pages));
+    bytes.Limit(level.max_pages, [added](uint64_t max) { added->set_max_bytes(max); });
+    added->set_swap_bytes(bytes(level.swap_pages));
+    bytes.Limit(level.swap_max_pages, [added](uint64_t max) { added->set_swap_max_bytes(max); });
+  }
+  for (const core::OomRecord::Victim& victim : from.victims) {
+    v1::OomVictim* added = to->add_victims();
+    added->set_tgid(victim.tgid);
+    added->set_comm(PathToText(victim.comm));
+    added->set_cgroup(PathToText(victim.cgroup));
+    added->set_points(victim.points);
+    added->set_rss_pages(victim.rss_pages);
+    added->set_swap_pages(victim.swap_pages);
+    added->set_pagetable_pages(victim.pagetable_pages);
+    added->set_oom_score_adj(victim.oom_score_adj);
+    added->set_killed(victim.killed);
+  }
+  for (const core::OomRecord::Consumer& consumer : from.consumers) {
+    v1::OomConsumer* added = to->add_consumers();
+    added->set_path(PathToText(consumer.path));
+    added->set_anon_bytes(bytes(consumer.anon_pages));
+    added->set_file_bytes(bytes(consumer.file_pages));
+    added->set_shmem_bytes(bytes(consumer.shmem_pages));
+    added->set_kernel_bytes(bytes(consumer.kernel_pages));
+  }
+  v1::OomFileLeft* left = to->mutable_file_left();
+  left->set_bytes(bytes(from.file_left.pages));
+  left->set_dirty_bytes(bytes(from.file_left.dirty_pages));
+  left->set_writeback_bytes(bytes(from.file_left.writeback_pages));
+  left->set_shmem_bytes(bytes(from.file_left.shmem_pages));
+  left->set_unevictable_bytes(bytes(from.file_left.unevictable_pages));
+  left->set_protected_bytes(bytes(from.file_left.protected_pages));
+  to->set_group(from.group);
+}
+
+}  // namespace
+
+std::vector<v1::OomRecord> OomRecordsOf(core::Node* node, uint64_t after_sequence, size_t limit) {
+  const PagesToBytes bytes(node->Info().config.page_size);
+  std::vector<v1::OomRecord> records;
+  for (const core::OomRecord& record : node->OomRecords(after_sequence, limit)) {
+    FillOomRecord(record, bytes, &records.emplace_back());
+  }
+  return records;
+}
+
+// ---- sweeps
+
+namespace {
+
+absl::Status AddChange(const v1::Change& from, core::SweepPoint* to) {
+  switch (from.change_case()) {
+    case v1::Change::kKnob:
+      to->knobs.push_back({PathFromText(from.knob().path()), from.knob().knob(), from.knob().value()});
+      return absl::OkStatus();
+    case v1::Change::kOvercommit: {
+      const absl::StatusOr<core::OvercommitPolicy> policy = ToCore(from.overcommit().policy());
+      if (!policy.ok()) return policy.status();
+      to->overcommit =
+          wide::SetOvercommit{*policy, from.overcommit().ratio_percent(), from.overcommit().kbytes()};
+      return absl::OkStatus();
+    }
+    case v1::Change::kMechanisms: {
+      const absl::StatusOr<core::Mechanisms> mechanisms = ToCore(from.mechanisms());
+      if (!mechanisms.ok()) return mechanisms.status();
+      to->mechanisms = *mechanisms;
+      return absl::OkStatus();
+    }
+    case v1::Change::kReclaim: {
+      core::Reclaim reclaim = core::Reclaim::kRecorded;
+      const absl::Status status = SetForm("reclaim", from.reclaim(), v1::ReclaimMode_ARRAYSIZE, &reclaim);
+      to->reclaim = reclaim;
+      return status;
+    }
+    case v1::Change::CHANGE_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("a change is empty, or of a later version");
+}
+
+absl::StatusOr<std::vector<core::SweepPoint>> ToCore(const v1::SweepPoints& from) {
+  std::vector<core::SweepPoint> points(from.points_size());
+  for (int i = 0; i < from.points_size(); ++i) {
+    if (static_cast<size_t>(from.points(i).changes_size()) > kMaxPointChanges) {
+      return absl::ResourceExhaustedError(
+          Cat("point ", i, ": at most ", kMaxPointChanges, " changes are allowed"));
+    }
+    for (const v1::Change& change : from.points(i).changes()) {
+      const absl::Status status = AddChange(change, &points[i]);
+      if (!status.ok()) {
+        return absl::InvalidArgumentError(Cat("point ", i, ": ", std::string(status.message())));
+      }
+    }
+  }
+  return points;
+}
+
+void FillCurve(const core::MissRatioCurve& from, uint32_t page_size, v1::MissRatioCurve* to) {
+  to->set_references(from.references);
+  to->set_distinct_pages(from.distinct_pages);
+  to->set_sampling_rate(from.sampling_rate);
+  for (const core::MissRatioCurve::Point& point : from.points) {
+    v1::MissRatioPoint* added = to->add_points();
+    added->set_cache_bytes(point.cache_pages * page_size);
+    added->set_miss_ratio(point.miss_ratio);
+  }
+}
+
+void FillOutcome(const core::CgroupOutcome& from, uint32_t page_size, v1::CgroupResult* to) {
+  to->set_path(PathToText(from.path));
+  to->set_peak_bytes(from.peak_bytes);
+  to->set_usage_bytes(from.usage_bytes);
+  to->set_refaults_file(from.refaults_file);
+  to->set_refaults_anon(from.refaults_anon);
+  to->set_major_faults(from.major_faults);
+  to->set_pgscan(from.pgscan);
+  to->set_pgsteal(from.pgsteal);
+  to->set_high_events(from.high_events);
+  to->set_high_delay_us(from.high_delay_us);
+  to->set_max_events(from.max_events);
+  to->set_oom_kills(from.oom_kills);
+  if (from.miss_ratio.has_value()) FillCurve(*from.miss_ratio, page_size, to->mutable_miss_ratio());
+}
+
+std::unique_ptr<HeldSweep> MakeSweep(std::unique_ptr<core::Node> base, bool is_new) {
+  const uint32_t page_size = base->Info().config.page_size;
+  return std::make_unique<HeldSweep>(std::make_unique<core::Sweep>(std::move(base), is_new), page_size);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HeldSweep>> NewSweep(const v1::NodeSpec& spec) {
+  const absl::StatusOr<core::NodeConfig> config = ToCore(spec);
+  if (!config.ok()) return config.status();
+  absl::StatusOr<std::unique_ptr<core::Node>> base = core::Node::Create(*config);
+  if (!base.ok()) return About(base.status(), {.type = "", .name = "", .field = "start.spec"});
+  return MakeSweep(*std::move(base), true);
+}
+
+std::unique_ptr<HeldSweep> ForkSweep(core::Node* node) { return MakeSweep(node->Fork(), false); }
+
+absl::Status HeldSweep::Add(std::shared_ptr<const v1::SweepRequest> request) {
+  struct Held {
+    std::shared_ptr<const v1::SweepRequest> request;
+    BatchWork work;
+  };
+  const auto held = std::make_shared<Held>();
+  held->request = std::move(request);
+  const v1::Batch& batch = held->request->batch();
+  const absl::StatusOr<core::Batch> converted = ToCore(batch, &held->work);
+  const absl::Status status = converted.ok() ? core_->Add(*converted, held) : converted.status();
+  return status.ok() ? status : Malformed(batch, status);
+}
+
+absl::Status HeldSweep::Prepare(const v1::SweepPoints& points) {
+  absl::StatusOr<std::vector<core::SweepPoint>> converted = ToCore(points);
+  const Subject subject = {.type = "cgroup", .name = "", .field = "points"};
+  if (!converted.ok()) return About(converted.status(), subject);
+  std::vector<std::string> cgroups;
+  for (const std::string& path : points.cgroups()) cgroups.push_back(PathFromText(path));
+  return About(core_->Prepare(*std::move(converted), std::move(cgroups), points.miss_ratio()), subject);
+}
+
+absl::Status HeldSweep::Run(size_t point, absl::FunctionRef<bool(uint64_t events)> went_on,
+                            v1::PointResult* to) const {
+  const absl::StatusOr<core::PointOutcome> outcome = core_->Run(point, went_on);
+  if (!outcome.ok()) return outcome.status();
+  to->set_index(static_cast<uint32_t>(point));
+  for (const core::CgroupOutcome& cgroup : outcome->cgroups)
+    FillOutcome(cgroup, page_size_, to->add_cgroups());
+  to->set_committed_as_bytes(outcome->committed_as_bytes);
+  AddOutcomes(outcome->outcomes, to->mutable_outcomes());
+  return absl::OkStatus();
 }
 
 }  // namespace memcgd::server

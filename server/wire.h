@@ -10,16 +10,21 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <variant>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/node.h"
+#include "core/sweep.h"
 #include "memcgd/v1/cgroup.pb.h"
 #include "memcgd/v1/ingest.pb.h"
 #include "memcgd/v1/node.pb.h"
+#include "memcgd/v1/oom.pb.h"
+#include "memcgd/v1/whatif.pb.h"
 
 namespace memcgd::server {
 
@@ -54,6 +59,29 @@ absl::StatusOr<core::wide::SetOvercommit> ToCore(const v1::SetOvercommitRequest&
 void FillNode(const core::NodeInfo& from, v1::Node* to);
 void FillCgroup(const core::CgroupInfo& from, v1::Cgroup* to);
 void FillReading(const core::CgroupReading& from, v1::ReadCgroupResponse* to);
+// At most `limit` records after that one.
+std::vector<v1::OomRecord> OomRecordsOf(core::Node* node, uint64_t after_sequence, size_t limit);
+
+// A sweep over batches of the wire: they are held, and read in place.  Thread safety: as core::Sweep.
+class HeldSweep {
+ public:
+  explicit HeldSweep(std::unique_ptr<core::Sweep> core, uint32_t page_size)
+      : core_(std::move(core)), page_size_(page_size) {}
+
+  // The request has a batch.
+  absl::Status Add(std::shared_ptr<const v1::SweepRequest> request);
+  absl::Status Prepare(const v1::SweepPoints& points);
+  absl::Status Run(size_t point, absl::FunctionRef<bool(uint64_t events)> went_on, v1::PointResult* to) const;
+  uint64_t events() const { return core_->events(); }
+  int64_t duration_ns() const { return core_->duration_ns(); }
+
+ private:
+  const std::unique_ptr<core::Sweep> core_;
+  const uint32_t page_size_;
+};
+// On a new node, or on a fork of one.
+absl::StatusOr<std::unique_ptr<HeldSweep>> NewSweep(const v1::NodeSpec& spec);
+std::unique_ptr<HeldSweep> ForkSweep(core::Node* node);
 
 }  // namespace memcgd::server
 

@@ -13,9 +13,6 @@ namespace memcgd::client::loadgen {
 
 std::string PlotSvg(const ExperimentInfo& experiment, const std::vector<CaseResult>& results);
 
-// 0 and steps of 1, 2 or 5 × 10^n up to at least `top`, six at most.
-std::vector<double> NiceTicks(double top);
-
 }  // namespace memcgd::client::loadgen
 
 #endif  // MEMCGD_CLIENT_LOADGEN_PLOT_H_

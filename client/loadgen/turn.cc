@@ -94,17 +94,21 @@ class Poller {
         if (cancelled_ || together_.failed) return;
         std::this_thread::sleep_for(std::min<Clock::duration>(kTick, due - Clock::now()));
       }
+      const Clock::time_point asked = Clock::now();
       status = Read(client_);
       if (!status.ok()) return;
       if (due < from) continue;
+      const Clock::time_point answered = Clock::now();
       ++polls;
-      poll_ns.Record(static_cast<uint64_t>(nanoseconds(Clock::now() - due).count()));
+      poll_ns.Record(static_cast<uint64_t>(nanoseconds(answered - due).count()));
+      poll_seconds += std::chrono::duration<double>(answered - asked).count();
     }
   }
 
   absl::Status status;
   uint64_t polls = 0;
-  Histogram poll_ns;
+  Histogram poll_ns;        // from when they were due
+  double poll_seconds = 0;  // from when they were asked
 
  private:
   // What the node's form of statistics serves a reader.
@@ -257,6 +261,7 @@ class Turn {
     for (const auto& poller : pollers_) {
       if (result_.status.ok()) result_.status = poller->status;
       result_.polls += poller->polls;
+      result_.poll_seconds += poller->poll_seconds;
       result_.poll_ns.Merge(poller->poll_ns);
     }
     if (*options_.cancelled) result_.status = absl::CancelledError("interrupted");

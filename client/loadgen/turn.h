@@ -65,7 +65,8 @@ struct TurnResult {
   double own_cpu_seconds = 0;
   // Reads of memory.stat beside it.
   uint64_t polls = 0;
-  Histogram poll_ns;
+  Histogram poll_ns;        // from when they were due
+  double poll_seconds = 0;  // from when they were asked, of all
   std::vector<WorkerPlace> places;
   // The mechanisms' counters for each unit, the warm-up included; empty where the server has none.
   std::map<std::string, double> counters_per_unit;

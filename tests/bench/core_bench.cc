@@ -253,6 +253,46 @@ void BM_MemoryPerPage(benchmark::State& state) {
 }
 BENCHMARK(BM_MemoryPerPage)->Arg(1 << 22)->Iterations(1)->Unit(benchmark::kMillisecond);
 
+// A fork of a node with so many resident pages, half of them anonymous and half of the page cache, in 100
+// cgroups on 64 CPUs.
+void BM_Fork(benchmark::State& state) {
+  constexpr uint32_t kGroups = 100, kCpus = 64;
+  const auto pages = static_cast<uint64_t>(state.range(0));
+  core::NodeConfig config = FixtureConfig();
+  config.cpus = kCpus;
+  auto node = core::Node::Create(config);
+  core::EventStream* stream = (*node)->OpenStream("bench");
+  core::BatchResult result;
+  std::vector<core::WideEvent> setup;
+  for (uint32_t i = 1; i <= kGroups; ++i) {
+    setup.push_back({.body = core::wide::DefinePath{i, "/group/" + std::to_string(i)}});
+    setup.push_back({.body = core::wide::DefineFile{i, 0x800001, i, false}});
+    setup.push_back({.body = core::wide::CgroupCreate{i}});
+    setup.push_back({.body = core::wide::CgroupAttach{i, i}});
+  }
+  if (!(*node)->Apply(stream, {0, {}, setup}, &result).ok()) std::abort();
+  std::vector<core::Event> events;
+  for (uint64_t i = 0; i < pages / 2; ++i) {
+    const auto tid = static_cast<uint32_t>(i / 64 % kGroups + 1), cpu = tid % kCpus;
+    events.push_back(
+        {core::Event::Head(core::EventKind::kFault, cpu, tid, 0),
+         core::Event::AddressBody((0x7f0000000 + i) << 12, core::kFaultWrite | core::kFaultUser)});
+    events.push_back({core::Event::Head(core::EventKind::kFileAdd, cpu, tid, 0),
+                      core::Event::FileBody(tid, static_cast<uint32_t>(i), 0)});
+    if (events.size() < 8192 && i + 1 < pages / 2) continue;
+    if (!(*node)->Apply(stream, {0, events, {}}, &result).ok()) std::abort();
+    events.clear();
+  }
+  for (auto _ : state) {
+    std::unique_ptr<core::Node> fork = (*node)->Fork();
+    state.PauseTiming();
+    fork.reset();
+    state.ResumeTiming();
+  }
+  state.counters["resident_pages"] = static_cast<double>((*node)->Info().resident_pages);
+}
+BENCHMARK(BM_Fork)->Arg(1'000'000)->Unit(benchmark::kMillisecond);
+
 }  // namespace
 }  // namespace memcgd
 

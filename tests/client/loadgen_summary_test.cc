@@ -7,6 +7,7 @@
 #include "client/loadgen/pinning.h"
 #include "client/loadgen/plot.h"
 #include "client/loadgen/summary.h"
+#include "client/svg_plot.h"
 
 namespace memcgd::client::loadgen {
 namespace {

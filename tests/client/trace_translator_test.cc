@@ -181,6 +181,10 @@ class Reader {
         line << "attach " << std::dec << side.cgroup_attach().moved_tid() << " "
              << paths_[side.cgroup_attach().path()];
         break;
+      case SideEvent::kSetKnob:
+        line << "set " << paths_[side.set_knob().path()] << ' ' << side.set_knob().knob() << ' '
+             << side.set_knob().value();
+        break;
       case SideEvent::kReclaimBegin:
         line << "reclaim";
         break;
@@ -1030,6 +1034,21 @@ TEST(TraceTranslatorTest, AttachMakesACgroupThatWasNotSeenToBeMade) {
   EXPECT_EQ(reader.lines(), Lines({"0 create /a/b", "0 attach 1 /a/b", "0 create /a/c", "0 attach 1 /a",
                                    "0 attach 1 /", "0 remove /a/c", "0 create /a/c"}));
   EXPECT_EQ(reader.beginnings(), Lines({"1 process 1 "}));
+}
+
+TEST(TraceTranslatorTest, KnobsAreSetBetweenTheirCgroupsCreationAndWhatFollows) {
+  Trace trace;
+  trace.Cgroup(TraceOp::kCgroupAttachTask, "/a/b", 1);
+  trace.Cgroup(TraceOp::kCgroupMkdir, "/a/c");
+  trace.Cgroup(TraceOp::kCgroupRmdir, "/a/c");
+  trace.Cgroup(TraceOp::kCgroupMkdir, "/a/c");
+  TraceTranslator::Options options;
+  options.knobs = {
+      {"/a", "memory.max", "4096"}, {"/a/c", "memory.low", "max"}, {"/b", "memory.high", "1", true}};
+  EXPECT_EQ(Translate(trace, options).lines(),
+            Lines({"0 set /b memory.high 1", "0 create /a/b", "0 set /a memory.max 4096", "0 attach 1 /a/b",
+                   "0 create /a/c", "0 set /a/c memory.low max", "0 remove /a/c", "0 create /a/c",
+                   "0 set /a/c memory.low max"}));
 }
 
 TEST(TraceTranslatorTest, OtherHierarchiesAreCountedAndLeftOut) {

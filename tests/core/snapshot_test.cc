@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <memory>
+#include <random>
 #include <string>
 
 #include "tests/core/node_driver.h"
@@ -98,6 +100,102 @@ TEST(SnapshotTest, ALoadedNodeGoesOnAsTheSavedOneWould) {
   }
   EXPECT_TRUE(d.node().Save() == loaded->Save());
   EXPECT_EQ(loaded->CheckInvariants(), "");
+}
+
+// Random events of processes 10, 12 and 13 on memory and on file 1, which Fill() left.
+EventLog RandomEvents(uint32_t seed) {
+  EventLog log;
+  std::minstd_rand random(seed);
+  for (int i = 0; i < 3000; ++i) {
+    const uint32_t tid = std::array{10u, 12u, 13u}[random() % 3], place = random() % 600;
+    log.OnCpu(random() % 2);
+    switch (random() % 9) {
+      case 0:
+        log.FileAdd(tid, 1, place);
+        break;
+      case 1:
+        log.FileDelete(random() % 2 * tid, 1, place);
+        break;
+      case 2:
+        log.FileRead(tid, 1, place, 1 + random() % 8);
+        break;
+      case 3:
+        log.Munmap(tid, 0x1000 + place, 1 + random() % 16);
+        break;
+      case 4:
+        log.FileDirty(tid, 1, place);
+        break;
+      case 5:
+        log.Fork(tid, 100 + static_cast<uint32_t>(i));
+        if (random() % 2 == 0) log.Exit(100 + static_cast<uint32_t>(i));
+        break;
+      default:
+        log.Write(tid, 0x1000 + place);
+    }
+  }
+  return log;
+}
+
+void Apply(Node& node, const EventLog& log) {
+  BatchResult result;
+  const absl::Status status =
+      ApplySteps(node, node.OpenStream("test"), log.steps(), 0, log.steps().size(), 500, &result);
+  ASSERT_TRUE(status.ok()) << status;
+}
+
+class ForkTest : public testing::TestWithParam<Mechanisms> {};
+
+TEST_P(ForkTest, AForkHasTheStateAndBothGoOnAlike) {
+  for (uint32_t seed = 1; seed <= 5; ++seed) {
+    SCOPED_TRACE(seed);
+    NodeConfig config = SmallNode(2);
+    config.mechanisms = GetParam();
+    NodeDriver d(config);
+    Fill(d);
+    Apply(d.node(), RandomEvents(seed));
+    std::unique_ptr<Node> fork = d.node().Fork();
+    EXPECT_EQ(fork->StateHash(), d.node().StateHash());
+    EXPECT_EQ(fork->CheckInvariants(), "");
+    Apply(d.node(), RandomEvents(seed + 100));
+    Apply(*fork, RandomEvents(seed + 100));
+    EXPECT_EQ(fork->StateHash(), d.node().StateHash());
+    Apply(d.node(), More());
+    Apply(*fork, More());
+    EXPECT_EQ(fork->StateHash(), d.node().StateHash());
+    EXPECT_EQ(fork->CheckInvariants(), "");
+  }
+}
+
+TEST_P(ForkTest, WhatOneDoesTheOtherDoesNotSee) {
+  NodeConfig config = SmallNode(2);
+  config.mechanisms = GetParam();
+  NodeDriver d(config);
+  Fill(d);
+  std::unique_ptr<Node> fork = d.node().Fork();
+  const uint64_t before = d.node().StateHash();
+  Apply(*fork, RandomEvents(1));
+  ASSERT_TRUE(fork->SetKnobs("/a", {{"memory.max", "64M"}}).ok());
+  EXPECT_NE(fork->StateHash(), before);
+  EXPECT_EQ(d.node().StateHash(), before);
+  std::unique_ptr<Node> second = fork->Fork();
+  const uint64_t after = fork->StateHash();
+  Apply(d.node(), RandomEvents(2));
+  fork.reset();  // a fork outlives what it came from
+  EXPECT_EQ(second->StateHash(), after);
+  EXPECT_EQ(second->CheckInvariants(), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, ForkTest,
+                         testing::Values(Mechanisms{}, Mechanisms{.stats = StatsForm::kRstat},
+                                         Mechanisms{.css_refs = CssRefs::kPerPage,
+                                                    .stats = StatsForm::kWalk,
+                                                    .lru_lock = LruLock::kPerNode}));
+
+TEST(ForkedNodeTest, ItsReclaimMayBeAnother) {
+  NodeDriver d(SmallNode(2));
+  Fill(d);
+  EXPECT_EQ(d.node().Fork(Reclaim::kNone)->Info().config.reclaim, Reclaim::kNone);
+  EXPECT_EQ(d.node().Fork()->Info().config.reclaim, Reclaim::kRecorded);
 }
 
 TEST(SnapshotTest, KnobsGroupsAndHandlesSurvive) {

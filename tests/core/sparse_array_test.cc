@@ -44,6 +44,21 @@ TEST(SparseArrayTest, OnlyLeavesWhollyInTheRangeAreFreed) {
   EXPECT_EQ(array.Find(0), nullptr);  // not even the leaf looked up last
 }
 
+TEST(SparseArrayTest, ALeafBearsALabelUntilItIsFreed) {
+  SparseArray<8, 4, uint32_t> array;
+  array.Ensure(600, 7) = 1;
+  array.Ensure(601, 8) = 1;  // the leaf is there
+  array.Ensure(1100, 9);
+  std::map<PageNumber, uint32_t> labels, gone;
+  array.ForEachLeaf({0, 5000}, [&labels](PageNumber base, uint32_t label) { labels[base] = label; });
+  EXPECT_EQ(labels, (std::map<PageNumber, uint32_t>{{512, 7}, {1024, 9}}));
+  EXPECT_FALSE(array.IsEmptyLeaf(600));
+  EXPECT_TRUE(array.IsEmptyLeaf(1100));
+  EXPECT_FALSE(array.IsEmptyLeaf(0));  // there is none
+  array.FreeLeaves({512, 1100}, [&gone](PageNumber base, uint32_t label) { gone[base] = label; });
+  EXPECT_EQ(gone, (std::map<PageNumber, uint32_t>{{512, 7}}));
+}
+
 TEST(SparseArrayTest, AWalkOverMuchTellsWhatComesSoon) {
   SparseArray<8, 4> array;
   for (PageNumber page = 0; page < 100; ++page) array.Ensure(page) = static_cast<uint32_t>(page) + 1;

@@ -252,6 +252,46 @@ class WithServer(EndToEnd):
             self.assert_one_line(err)
             self.assertIn(flag, err)
 
+    def test_a_limit_of_the_users_is_set_when_its_cgroup_appears(self):
+        file = self.directory.file('t', trace(100))
+        code, out, err = self.replay(file, '--memory-max', '/job=64K', '--reclaim', 'none', '-o', 'json')
+        self.assertEqual(code, 0, err)
+        job = json.loads(out)['cgroups']['/job']
+        self.assertEqual((job['anon'], job['pagetables']), (15 * PAGE, PAGE))
+        self.assertIn('LIMIT', err)
+        # A share of the node's memory, files after the flag, several flags.
+        code, out, err = self.replay('--memory-max', '/job=50%', '--swappiness', '/job=0', file, '--node', 'kept',
+                                     '--memory', '128M', '-o', 'json')
+        self.assertEqual(code, 0, err)
+        self.assertEqual(json.loads(out)['cgroups']['/job']['anon'], 100 * PAGE)
+        ctl = lambda *arguments: self.run_ctl(*arguments, '-o', 'json', server=self.server.address)
+        self.assertEqual(json.loads(ctl('node', 'get', 'kept')[1])['reclaim'], 'modelled')
+        self.assertIn(str(64 << 20), ctl('cgroup', 'get', '/job', '--node', 'kept')[1])
+
+    def test_a_limit_for_a_cgroup_that_never_appears_is_an_error_at_the_end(self):
+        file = self.directory.file('t', trace(10))
+        code, out, err = self.replay(file, '--memory-low', '/jib=1M', '-o', 'json')
+        self.assertEqual(code, 2, err)
+        self.assertEqual(json.loads(out)['cgroups']['/job']['anon'], 10 * PAGE)
+        self.assertIn('cgroup /jib never appeared', err)
+        self.assertIn('the nearest is /job', err)
+
+    def test_a_bad_limit_is_named(self):
+        file = self.directory.file('t', trace(1))
+        for flag, value, shown in (('--memory-max', '/job=-5', '"-5" is not an amount'),
+                                   ('--memory-high', '/job=9223372036854775808', 'is too much'),
+                                   ('--memory-min', '/job=101%', '"101%" is no share'),
+                                   ('--swap-max', 'job=1M', '"job" is no cgroup'),
+                                   ('--swappiness', '/job=201', '"201" is not wanted'),
+                                   ('--oom-group', '/job', 'has no value')):
+            code, out, err = self.replay(file, flag, value)
+            self.assertEqual((code, out), (2, ''), err)
+            self.assertIn(flag, err)
+            self.assertIn(shown, err)
+        code, _, err = self.replay(file, '--memory-max', '/job=1M', '--memory-max', '/job=2M')
+        self.assertEqual(code, 2)
+        self.assertIn('two values for /job', err)
+
     def test_a_node_that_reclaims_nothing_refuses_what_passes_a_limit(self):
         def ctl(*arguments):
             return self.run_ctl('node', *arguments, '-o', 'json', server=self.server.address)

@@ -35,26 +35,30 @@ def _environment(extra=None):
 
 
 class Memcgd:
-    """A server on a port that the kernel chose, or on the address given."""
+    """A server on a port that the kernel chose, or on the address given.
 
-    def __init__(self, directory, listen='127.0.0.1:0'):
+    Without metrics unless they are asked for: their HTTP server takes up to two seconds to stop.
+    """
+
+    def __init__(self, directory, listen='127.0.0.1:0', metrics='off', flags=(), environment=None):
         self.port_file = os.path.join(directory, f'port-{time.monotonic_ns()}')
         self.log = open(os.path.join(directory, f'memcgd-{time.monotonic_ns()}.log'), 'w+')
         self.process = subprocess.Popen(
-            [os.path.join(BINARIES, 'memcgd'), '--listen', listen, '--metrics-listen', '127.0.0.1:0',
-             '--port-file', self.port_file],
-            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=_environment(),
+            [os.path.join(BINARIES, 'memcgd'), '--listen', listen, '--metrics-listen', metrics,
+             '--port-file', self.port_file, *flags],
+            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=_environment(environment),
             preexec_fn=_default_signals)
-        self.address = wait_for(self._listening, 'memcgd to listen')
+        self.bound = wait_for(self._bound, 'memcgd to listen')
+        self.address = self.bound['listen']
 
-    def _listening(self):
+    def _bound(self):
         if self.process.poll() is not None:
             self.log.seek(0)
             raise AssertionError(f'memcgd ended with {self.process.returncode}: {self.log.read()}')
         if not os.path.exists(self.port_file):
             return None
         with open(self.port_file) as lines:
-            return dict(line.rstrip('\n').split('=', 1) for line in lines)['listen']
+            return dict(line.rstrip('\n').split('=', 1) for line in lines)
 
     def stop(self):
         """SIGTERM; returns the exit code."""

@@ -15,6 +15,8 @@ Stats& Stats::operator+=(const Stats& other) {
   shmem += other.shmem;
   file_mapped += other.file_mapped;
   file_dirty += other.file_dirty;
+  pagetables += other.pagetables;
+  kernel_stack += other.kernel_stack;
   pgfault += other.pgfault;
   pgmajfault += other.pgmajfault;
   pgpgin += other.pgpgin;
@@ -40,6 +42,19 @@ std::map<Group*, Stats> Model::Local() const {
   for (Folio* folio : anonymous) {
     local[folio->group].anon += 1;
     local[folio->group].charged += 1;
+  }
+  const Group* root = &groups_.front();
+  auto pay = [&](Group* payer, int64_t Stats::*line, int64_t pages) {
+    if (payer == nullptr || payer == root) return;
+    local[payer].*line += pages;
+    local[payer].charged += pages;
+  };
+  for (const Mm& mm : mms_) {
+    for (const auto& [table, payer] : mm.tables) pay(payer, &Stats::pagetables, 1);
+    pay(mm.pgd, &Stats::pagetables, 2);
+  }
+  for (const auto& [tid, thread] : threads_) {
+    if (!thread.process->ended) pay(thread.stack, &Stats::kernel_stack, config_.page_shift == 12 ? 4 : 1);
   }
   for (const File& file : all_files_) {
     std::set<Folio*> cached;
@@ -123,6 +138,7 @@ Thread& Model::ThreadOf(uint32_t tid) {
   if (Thread* known = Find(tid)) return *known;
   Process* process = NewProcess(&groups_.front());
   process->mm = NewMm(process, process->group);
+  process->mm->tables_predate = true;
   process->threads = 1;
   Thread& thread = threads_[tid];
   thread = Thread{};
@@ -135,6 +151,7 @@ void Model::PutMm(Mm* mm) {
   Unmap(*mm, 0, ~uint64_t{0});
   for (const FolioRef& folio : mm->arguments) Unmapped(*folio, 0);
   mm->arguments.clear();
+  mm->pgd = nullptr;
 }
 
 void Model::EndProcess(Process* process) {
@@ -171,6 +188,7 @@ void Model::Clone(uint32_t parent_tid, const wide::Clone& clone) {
   if (Find(clone.child_tid) != nullptr) Exit(clone.child_tid, false);
   Process* parent = ThreadOf(parent_tid).process;
   Thread child;
+  child.stack = parent->group;
   if (clone.thread) {
     child.process = parent;
     ++parent->threads;
@@ -188,8 +206,10 @@ void Model::Clone(uint32_t parent_tid, const wide::Clone& clone) {
       to.brk = from.brk;
       to.areas = from.areas;
       for (auto& [first, area] : to.areas) area.locked = false;
+      CopyTables(from, to);
       for (auto& [page, entry] : from.entries) {
         if (entry.folio == nullptr) {
+          MakeTables(to, page);
           to.entries[page] = entry;
           continue;
         }
@@ -200,6 +220,7 @@ void Model::Clone(uint32_t parent_tid, const wide::Clone& clone) {
           if (area == nullptr || !area->had_anon) continue;
         }
         entry.writable = false;
+        MakeTables(to, page);
         Map(to, page, entry.folio, entry.part, false);
       }
       to.arguments = from.arguments;
@@ -241,7 +262,79 @@ std::vector<Area*> Model::AreasWithin(Mm& mm, uint64_t first, uint64_t end) {
 void Model::Unmap(Mm& mm, uint64_t first, uint64_t end) {
   Zap(mm, first, end);
   for (Area* area : AreasWithin(mm, first, end)) mm.areas.erase(area->first);
+  FreeTables(mm, first, end);
   EndNamelessFiles();
+}
+
+// ---- page tables: 512 entries each; level 0 maps pages, level 1 tables of level 0, level 2 those
+
+namespace {
+
+constexpr uint64_t kStackTop = (uint64_t{0x7ffffffff000} >> 12) - 1;
+
+uint64_t PagesOf(int level) { return level == 0 ? 512 : 512 * PagesOf(level - 1); }
+
+}  // namespace
+
+uint64_t Model::TableEnd(const std::pair<int, uint64_t>& table) {
+  return (table.second + 1) * PagesOf(table.first);
+}
+
+void Model::MakeTables(Mm& mm, uint64_t page, int down_to) {
+  for (int level = 2; level >= down_to; --level) {
+    // Of what was there before the stream only the pages of an area that it made are known to be new.
+    bool known = !mm.tables_predate || (level == 0 && FindArea(mm, page) != nullptr);
+    mm.tables.try_emplace({level, page / PagesOf(level)}, known ? mm.group : nullptr);
+  }
+}
+
+void Model::BeginExec(Mm& mm) {
+  mm.pgd = mm.group;
+  MakeTables(mm, kStackTop);
+  mm.stack_unplaced = true;
+}
+
+// Of what areas with pages of their own need.
+void Model::CopyTables(const Mm& from, Mm& to) {
+  to.pgd = to.group;
+  for (const auto& [table, payer] : from.tables) {
+    uint64_t first = table.second * PagesOf(table.first);
+    for (const auto& [at, area] : from.areas) {
+      bool needs = area.had_anon && area.first < TableEnd(table) && area.end > first;
+      if (needs) MakeTables(to, std::max(first, area.first), table.first);
+    }
+  }
+  if (from.stack_unplaced) MakeTables(to, kStackTop);
+  to.stack_unplaced = from.stack_unplaced;
+}
+
+// Those that have a page of the range, and that no area and no entry needs any more.
+void Model::FreeTables(Mm& mm, uint64_t first, uint64_t end) {
+  for (int level = 0; level <= 2; ++level) {
+    for (auto it = mm.tables.begin(); it != mm.tables.end();) {
+      uint64_t from = it->first.second * PagesOf(level), to = from + PagesOf(level);
+      bool needed = it->first.first != level || to <= first || from >= end;
+      for (const auto& [at, area] : mm.areas) needed = needed || (area.first < to && area.end > from);
+      for (const auto& [page, entry] : mm.entries) needed = needed || (page >= from && page < to);
+      for (const auto& [below, payer] : mm.tables) {
+        needed = needed || (below.first == level - 1 && TableEnd(below) > from && TableEnd(below) <= to);
+      }
+      it = needed ? std::next(it) : mm.tables.erase(it);
+    }
+  }
+}
+
+// Those of the lowest level that lie wholly in the range and in one area, or in none.
+void Model::ReclaimTables(Mm& mm, uint64_t first, uint64_t end) {
+  for (auto it = mm.tables.begin(); it != mm.tables.end();) {
+    uint64_t from = it->first.second * 512, to = from + 512;
+    bool whole = it->first.first == 0 && from >= first && to <= end;
+    for (const auto& [at, area] : mm.areas) {
+      bool overlaps = area.first < to && area.end > from;
+      if (overlaps && (area.first > from || area.end < to)) whole = false;
+    }
+    it = whole ? mm.tables.erase(it) : std::next(it);
+  }
 }
 
 void Model::Zap(Mm& mm, uint64_t first, uint64_t end) {
@@ -322,6 +415,15 @@ void Model::Mremap(Mm& mm, uint64_t old_first, uint64_t old_end, uint64_t new_fi
   uint64_t kept_end = std::min(old_end, old_first + (new_end - new_first));
   if (kept_end < old_end) Unmap(mm, kept_end, old_end);
   if (moves) {
+    std::vector<uint64_t> tables;
+    for (const auto& [table, payer] : mm.tables) {
+      if (table.first == 0) tables.push_back(table.second * 512);
+    }
+    for (uint64_t table : tables) {
+      for (uint64_t page = std::max(table, old_first); page < std::min(table + 512, kept_end); ++page) {
+        MakeTables(mm, page - old_first + new_first);
+      }
+    }
     std::map<uint64_t, Entry> moved;
     for (uint64_t page = old_first; page < kept_end; ++page) {
       auto found = mm.entries.find(page);
@@ -330,11 +432,13 @@ void Model::Mremap(Mm& mm, uint64_t old_first, uint64_t old_end, uint64_t new_fi
       mm.entries.erase(found);
     }
     mm.entries.insert(moved.begin(), moved.end());
+    if ((new_first - old_first) % 512 == 0) ReclaimTables(mm, old_first, kept_end);
   }
   if (!moves || (flags & core::kMremapDontUnmap) == 0) mm.areas.erase(old_first);
   area.first = new_first;
   area.end = new_end;
   mm.areas[new_first] = area;
+  if (moves && (flags & core::kMremapDontUnmap) == 0) FreeTables(mm, old_first, kept_end);
   if (area.locked) Populate(mm, new_first, new_end, true);
 }
 
@@ -353,6 +457,9 @@ void Model::Madvise(Mm& mm, uint64_t first, uint64_t end, uint32_t advice) {
   switch (advice) {
     case core::kMadvDontNeed:
     case core::kMadvDontNeedLocked:
+      Zap(mm, first, end);
+      ReclaimTables(mm, first, end);
+      break;
     case core::kMadvGuardInstall:
       Zap(mm, first, end);
       break;
@@ -392,12 +499,14 @@ void Model::Fault(uint32_t tid, uint64_t page, uint32_t error_code) {
   Thread hints = thread;
   thread = Thread{};
   thread.process = hints.process;
+  thread.stack = hints.stack;
   if (hints.fault_major) return;  // it waits for the disk and comes again
   Mm& mm = *thread.process->mm;
   ++mm.group->happened.pgfault;
   bool write = (error_code & core::kFaultWrite) != 0;
   Area* area = FindArea(mm, page);
   bool shared = area != nullptr && area->shared();
+  MakeTables(mm, page);
   if (Present(mm, page)) {
     if (write) WriteProtect(mm, page, area);
   } else if ((error_code & core::kFaultProtection) != 0) {
@@ -435,7 +544,8 @@ void Model::MapFile(Mm& mm, const Thread& hints, uint64_t page, Area* area, bool
       bool never_seen = !hints.map_file->pages.contains(index) && !hints.map_file->absent.contains(index);
       if (never_seen && hints.map_file->shmem) AddFolio(hints.map_file, index, 0, mm.group);
       auto cached = hints.map_file->pages.find(index);
-      if (cached == hints.map_file->pages.end() || cached->second->readahead || Present(mm, at)) continue;
+      if (cached == hints.map_file->pages.end() || cached->second->readahead) continue;
+      if (!HasTable(mm, at) || Present(mm, at)) continue;
       Map(mm, at, cached->second, index - cached->second->index, false);
     }
   }
@@ -446,7 +556,7 @@ void Model::MapFile(Mm& mm, const Thread& hints, uint64_t page, Area* area, bool
   for (size_t part = 0; part < folio->mapped.size(); ++part) {
     uint64_t at = page + folio->index + part - hints.fault_index;
     if (at != page && area != nullptr && (at < area->first || at >= area->end)) continue;
-    if (!Present(mm, at)) Map(mm, at, folio, part, area != nullptr && area->shared());
+    if (HasTable(mm, at) && !Present(mm, at)) Map(mm, at, folio, part, area != nullptr && area->shared());
   }
 }
 
@@ -478,6 +588,7 @@ void Model::Populate(Mm& mm, uint64_t first, uint64_t end, bool write) {
     bool object = area->file != nullptr && area->file->shmem;
     if (!object && !area->anonymous()) continue;  // a file's: its own events tell
     bool writes = write && !area->shared() && (area->prot & core::kProtWrite) != 0;
+    MakeTables(mm, page);
     if (Present(mm, page)) {
       if (!writes || mm.entries.at(page).writable) continue;
       WriteProtect(mm, page, area);
@@ -639,7 +750,7 @@ void Model::Apply(const core::Event& event) {
     case EventKind::kMunmap:
       return Unmap(MmOf(tid), page, end);
     case EventKind::kDontNeed:
-      return Zap(MmOf(tid), page, end);
+      return Madvise(MmOf(tid), page, end, core::kMadvDontNeed);
     case EventKind::kBrk:
       return Brk(MmOf(tid),
                  (event.address() + (uint64_t{1} << config_.page_shift) - 1) >> config_.page_shift);
@@ -693,6 +804,7 @@ void Model::Apply(const core::WideEvent& event) {
   } else if (auto* arguments = std::get_if<wide::ExecArguments>(&event.body)) {
     Process* process = ThreadOf(tid).process;
     if (process->exec_mm == nullptr) process->exec_mm = NewMm(process, process->group);
+    if (process->exec_mm->pgd == nullptr) BeginExec(*process->exec_mm);
     for (uint32_t i = 0; i < std::max(arguments->pages, 1u); ++i) {
       ++process->exec_mm->group->happened.pgfault;
       process->exec_mm->arguments.push_back(NewAnonymous(*process->exec_mm));
@@ -705,8 +817,10 @@ void Model::Apply(const core::WideEvent& event) {
     Mm* old = process->mm;
     process->mm = process->exec_mm;
     process->exec_mm = nullptr;
+    Group* stack = thread.stack;
     thread = Thread{};
     thread.process = process;
+    thread.stack = stack;
     PutMm(old);
   } else if (auto* exit = std::get_if<wide::Exit>(&event.body)) {
     Exit(tid, exit->group_dead);
@@ -757,13 +871,18 @@ void Model::Apply(const core::WideEvent& event) {
       threads_[tid].process = process;
     }
     Group* group = FindGroup(paths_[baseline->cgroup]);
-    if (group != nullptr) Attach(tid, group);
+    if (group == nullptr) return;
+    Attach(tid, group);
+    threads_[tid].stack = group;
+    process->mm->tables_predate = false;
+    if (process->mm->pgd == nullptr) process->mm->pgd = process->mm->group;
   } else if (auto* present = std::get_if<wide::BaselinePresent>(&event.body)) {
     Mm& mm = MmOf(tid);
     uint64_t first = page(present->address), end = first + present->pages;
     std::vector<Area*> areas = AreasWithin(mm, first, end);
     if (present->anonymous) {
       for (uint64_t at = first; at < end; ++at) {
+        MakeTables(mm, at);
         if (!Present(mm, at)) SetAnonymous(mm, at, FindArea(mm, at));
       }
       return;
@@ -772,8 +891,9 @@ void Model::Apply(const core::WideEvent& event) {
       for (uint64_t at = in->first; at < in->end && in->file != nullptr; ++at) {
         uint64_t index = in->file_index + (at - in->first);
         auto cached = in->file->pages.find(index);
-        if (cached != in->file->pages.end() && !Present(mm, at))
-          Map(mm, at, cached->second, index - cached->second->index, false);
+        MakeTables(mm, at);
+        if (cached == in->file->pages.end()) continue;
+        if (!Present(mm, at)) Map(mm, at, cached->second, index - cached->second->index, false);
       }
     }
   } else if (auto* cached = std::get_if<wide::BaselineCached>(&event.body)) {

@@ -3,8 +3,8 @@
 // Written from docs and kernel rules, to be obviously right: every count of pages is taken by going over the
 // pages, every count of committed pages by going over the areas.  Only counts of things that happened
 // (faults, pages in and out) are kept as they happen.  What it leaves out: LRU lists, refaults, limits,
-// refusals, the heuristics for areas that no event told of (special mappings, the stack, stand-ins of tmpfs
-// files without a name).
+// refusals, the heuristics for areas that no event told of (special mappings, the stack and where its tables
+// go, stand-ins of tmpfs files without a name).
 #ifndef MEMCGD_TESTS_MODEL_MODEL_H_
 #define MEMCGD_TESTS_MODEL_MODEL_H_
 
@@ -14,6 +14,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/event.h"
@@ -22,6 +23,7 @@ namespace memcgd::model {
 
 struct Stats {
   int64_t anon = 0, file = 0, shmem = 0, file_mapped = 0, file_dirty = 0;  // pages
+  int64_t pagetables = 0, kernel_stack = 0;                                // pages
   int64_t pgfault = 0, pgmajfault = 0, pgpgin = 0, pgpgout = 0;            // counts
   int64_t charged = 0;                                                     // pages
 
@@ -92,6 +94,11 @@ struct Mm {
   uint64_t brk = 0;
   std::map<uint64_t, Area> areas;
   std::map<uint64_t, Entry> entries;
+  // Page tables by level (0: the lowest) and number, and the PGD: who pays.  Null: nobody, they were there.
+  std::map<std::pair<int, uint64_t>, Group*> tables;
+  Group* pgd = nullptr;
+  bool tables_predate = false;
+  bool stack_unplaced = false;
   std::vector<FolioRef> arguments;  // written by exec, at no address yet
 };
 
@@ -105,6 +112,7 @@ struct Process {
 
 struct Thread {
   Process* process = nullptr;
+  Group* stack = nullptr;  // who pays for it; null: nobody
   File* fault_file = nullptr;
   uint64_t fault_index = 0;
   bool fault_major = false;
@@ -154,6 +162,13 @@ class Model {
   std::vector<Area*> AreasWithin(Mm& mm, uint64_t first, uint64_t end);  // after splitting
   void Unmap(Mm& mm, uint64_t first, uint64_t end);
   void Zap(Mm& mm, uint64_t first, uint64_t end);
+  static uint64_t TableEnd(const std::pair<int, uint64_t>& table);
+  static bool HasTable(const Mm& mm, uint64_t page) { return mm.tables.contains({0, page / 512}); }
+  void MakeTables(Mm& mm, uint64_t page, int down_to = 0);
+  void BeginExec(Mm& mm);
+  void CopyTables(const Mm& from, Mm& to);
+  void FreeTables(Mm& mm, uint64_t first, uint64_t end);
+  void ReclaimTables(Mm& mm, uint64_t first, uint64_t end);
   void EndNamelessFiles();
   bool Accountable(const Area& area) const;
   void Mmap(Mm& mm, uint64_t first, uint64_t end, uint32_t prot, uint32_t flags, File* file,

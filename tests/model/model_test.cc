@@ -377,6 +377,8 @@ std::map<std::string, int64_t> Lines(const model::Stats& stats, int64_t page_siz
           {"shmem", stats.shmem * page_size},
           {"file_mapped", stats.file_mapped * page_size},
           {"file_dirty", stats.file_dirty * page_size},
+          {"pagetables", stats.pagetables * page_size},
+          {"kernel_stack", stats.kernel_stack * page_size},
           {"pgfault", stats.pgfault},
           {"pgmajfault", stats.pgmajfault}};
 }

@@ -1,6 +1,7 @@
 #include "server/config.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -52,9 +53,9 @@ class ConfigTest : public testing::Test {
     return error.substr(std::min(error.size(), prefix.size()));
   }
 
-  static constexpr const char* kVariables[] = {"MEMCGD_LISTEN",    "MEMCGD_METRICS_LISTEN",
-                                               "MEMCGD_LOG_LEVEL", "MEMCGD_APPLY_THREADS",
-                                               "MEMCGD_PORT_FILE", "MEMCGD_CONFIG"};
+  static constexpr const char* kVariables[] = {
+      "MEMCGD_LISTEN",    "MEMCGD_METRICS_LISTEN", "MEMCGD_LOG_LEVEL", "MEMCGD_APPLY_THREADS",
+      "MEMCGD_PORT_FILE", "MEMCGD_CONFIG",         "MEMCGD_PIN"};
   const std::string directory_;
 };
 
@@ -95,6 +96,25 @@ TEST_F(ConfigTest, MetricsCanBeSwitchedOff) {
 TEST_F(ConfigTest, ListenTakesUnixSocketsAndIpv6) {
   EXPECT_EQ(Read({"--listen", "unix:/run/memcgd.sock"}).config.listen.unix_path, "/run/memcgd.sock");
   EXPECT_EQ(Read({"--listen", "[::1]:0"}).config.listen.Text(), "[::1]:0");
+}
+
+TEST_F(ConfigTest, PinTakesCpusThatAreThere) {
+  cpu_set_t usable;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(usable), &usable), 0);
+  uint32_t first = 0;
+  while (!CPU_ISSET(first, &usable)) ++first;
+  const std::string cpu = std::to_string(first);
+  EXPECT_TRUE(Read({}).config.pin.empty());
+  EXPECT_EQ(Read({"--pin", cpu}).config.pin, std::vector<uint32_t>{first});
+  EXPECT_EQ(Read({"--pin", cpu + "-" + cpu}).config.pin, std::vector<uint32_t>{first});
+  EXPECT_EQ(Read({"--config", File("pin: " + cpu + "\n")}).config.pin, std::vector<uint32_t>{first});
+  EXPECT_EQ(ErrorOf({"--pin", cpu + "," + cpu}),
+            "memcgd: --pin: \"" + cpu + "," + cpu + "\" names CPU " + cpu + " twice");
+  for (const std::string text : {"x", "1-0", "-1", "0-", ",", "8192", "99999999999"}) {
+    EXPECT_EQ(ErrorOf({"--pin", text}), "memcgd: --pin: \"" + text + "\" is no list of CPUs, as 0-3,8");
+  }
+  EXPECT_NE(ErrorOf({"--pin", "8191"}).find("\"8191\": CPU 8191 is not there; this process may use "),
+            std::string::npos);
 }
 
 TEST_F(ConfigTest, HelpVersionAndCheckExitWithoutError) {

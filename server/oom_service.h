@@ -1,0 +1,46 @@
+// memcgd.v1.OomService: what the OOM killers of nodes saw and did.
+//
+// Thread safety: all of it.
+#ifndef MEMCGD_SERVER_OOM_SERVICE_H_
+#define MEMCGD_SERVER_OOM_SERVICE_H_
+
+#include <cstddef>
+#include <memory>
+#include <set>
+
+#include "core/mutex.h"
+#include "memcgd/v1/oom.grpc.pb.h"
+#include "server/node_registry.h"
+#include "server/worker_pool.h"
+
+namespace memcgd::server {
+
+class OomWatch;
+
+class OomService final : public v1::OomService::CallbackService {
+ public:
+  OomService(NodeRegistry* registry, WorkerPool* workers) : registry_(*registry), workers_(workers) {}
+
+  grpc::ServerUnaryReactor* ListOomRecords(grpc::CallbackServerContext* context,
+                                           const v1::ListOomRecordsRequest* request,
+                                           v1::ListOomRecordsResponse* response) override;
+  grpc::ServerWriteReactor<v1::WatchOomRecordsResponse>* WatchOomRecords(
+      grpc::CallbackServerContext* context, const v1::WatchOomRecordsRequest* request) override;
+
+  // Ends the watches with UNAVAILABLE, and new ones from here on.
+  void Drain() ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  friend class OomWatch;
+  void Remove(const std::shared_ptr<OomWatch>& watch) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  NodeRegistry& registry_;
+  WorkerPool* const workers_;
+  core::Mutex mutex_;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  std::set<std::shared_ptr<OomWatch>> watches_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace memcgd::server
+
+#endif  // MEMCGD_SERVER_OOM_SERVICE_H_
