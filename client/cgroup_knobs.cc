@@ -20,7 +20,7 @@ absl::Status Refuse(std::string_view text, std::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("\"", absl::CHexEscape(View(text)), "\" ", View(why)));
 }
 
-// "max", bytes, or a share.
+// "max", bytes, or a share, which the server knows the whole of.
 absl::StatusOr<std::string> ParseLimit(const std::string& text) {
   if (text == "max") return text;
   if (!text.empty() && text.back() == kShareSign) {
@@ -77,14 +77,6 @@ absl::StatusOr<CgroupKnob> ParseCgroupKnob(const std::string& knob, std::string_
   if (!value.ok()) return value.status();
   result.value = *std::move(value);
   return result;
-}
-
-void ResolveShare(CgroupKnob* knob, uint64_t memory_bytes, uint64_t swap_bytes) {
-  uint32_t percent = 0;
-  if (knob->value.back() != kShareSign) return;
-  if (!absl::SimpleAtoi(knob->value.substr(0, knob->value.size() - 1), &percent)) return;
-  const uint64_t whole = knob->knob == "memory.swap.max" ? swap_bytes : memory_bytes;
-  knob->value = absl::StrCat(whole / 100 * percent + whole % 100 * percent / 100);
 }
 
 CgroupKnobs::CgroupKnobs(const std::vector<CgroupKnob>& knobs) {

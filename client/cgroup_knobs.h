@@ -18,15 +18,13 @@ namespace memcgd::client {
 struct CgroupKnob {
   std::string path;
   std::string knob;   // memory.max
-  std::string value;  // as the server takes it; before ResolveShare() also a share, "50%"
+  std::string value;  // as the server takes it
   // The cgroup is there before the trace begins.
   bool present = false;
 };
 
 // The value of a flag, "PATH=VALUE", for that knob.  The error names what is wrong and what is wanted.
 absl::StatusOr<CgroupKnob> ParseCgroupKnob(const std::string& knob, std::string_view text);
-// A share becomes bytes: of the node's memory, for memory.swap.max of its swap.
-void ResolveShare(CgroupKnob* knob, uint64_t memory_bytes, uint64_t swap_bytes);
 
 class CgroupKnobs {
  public:

@@ -109,6 +109,11 @@ class Emitter {
   void operator()(const MarkVictimEvent& event) {
     Side()->mutable_mark_victim()->set_victim_tid(event.victim);
   }
+  void operator()(const OomScoreAdjEvent& event) {
+    auto* set = Side()->mutable_set_oom_score_adj();
+    set->set_target_tid(event.target);
+    set->set_oom_score_adj(event.oom_score_adj);
+  }
   void operator()(const BaselineProcessEvent& event) {
     auto* process = Side()->mutable_baseline_process();
     process->set_tgid(event.tgid);

@@ -239,6 +239,23 @@ ParsedLine ParseMarkVictim(std::string_view values, TraceRecord* record) {
   return Record(TraceOp::kMarkVictim, record);
 }
 
+// "pid=4510 comm=oom oom_score_adj=-500": a thread's number, for all of its process.
+ParsedLine ParseOomScoreAdj(std::string_view values, TraceRecord* record) {
+  constexpr std::string_view kField = " oom_score_adj=";
+  constexpr int32_t kMost = 1000;
+  TextScanner text(values);
+  if (!text.Skip("pid=") || !text.ReadPid(&record->child_pid) || !text.AtValueEnd()) {
+    return Malformed("oom_score_adj_update without pid=");
+  }
+  int32_t adj = 0;
+  size_t at = 0;
+  if (!ReadLastField(values, kField, &adj, &at) || adj < -kMost || adj > kMost) {
+    return Malformed("oom_score_adj_update without an oom_score_adj of -1000 to 1000");
+  }
+  record->ret = adj;
+  return Record(TraceOp::kOomScoreAdj, record);
+}
+
 // ---- cgroups ----
 
 bool ReadUint32(TextScanner* text, uint32_t* value) {
@@ -379,6 +396,7 @@ constexpr std::array kEvents = {
     EventEntry{"mm_vmscan_memcg_reclaim_begin", ParseReclaimBegin},
     EventEntry{"mm_vmscan_memcg_reclaim_end", ParseReclaimEnd},
     EventEntry{"mark_victim", ParseMarkVictim},
+    EventEntry{"oom_score_adj_update", ParseOomScoreAdj},
 };
 constexpr NameTable<EventEntry, 64> kEventTable(kEvents);
 

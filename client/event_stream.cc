@@ -456,6 +456,7 @@ absl::Status EventStream::HandleAck(const v1::Ack& ack) {
     const auto outcome = static_cast<size_t>(count.outcome());
     counts_.outcomes[outcome < kOutcomes ? outcome : 0] += count.count();
   }
+  counts_.high_delay_us += ack.high_delay_us();
   if (options_.on_notable) {
     for (const v1::Notable& notable : ack.notables()) options_.on_notable(notable);
   }

@@ -64,8 +64,9 @@ class EventStream {
     uint64_t batches = 0;  // sent, repeated ones not counted again
     uint64_t events = 0;   // in them
     uint64_t states = 0;
-    uint64_t reconnects = 0;  // outcomes of acknowledgements that were lost on the way are not in `outcomes`
+    uint64_t reconnects = 0;  // what acknowledgements told that were lost on the way is not in the sums below
     std::array<uint64_t, kOutcomes> outcomes{};  // events by memcgd.v1.Outcome
+    uint64_t high_delay_us = 0;                  // for which memory.high would have held their tasks up
   };
 
   explicit EventStream(Options options);

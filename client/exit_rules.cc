@@ -71,4 +71,10 @@ void Translation::OnMarkVictim(const TraceRecord& record) {
   Push(record, MarkVictimEvent{static_cast<uint32_t>(record.child_pid)});
 }
 
+void Translation::OnOomScoreAdj(const TraceRecord& record) {
+  if (record.child_pid <= 0 || static_cast<uint32_t>(record.child_pid) > kMaxWordTid) return;
+  EnsureProcess(record, record.child_pid);
+  Push(record, OomScoreAdjEvent{static_cast<uint32_t>(record.child_pid), static_cast<int32_t>(record.ret)});
+}
+
 }  // namespace memcgd::client

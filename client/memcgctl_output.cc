@@ -143,6 +143,12 @@ std::string HumanBytes(int64_t bytes) {
   return absl::StrFormat("%.1f %s", amount, kUnits[unit]);
 }
 
+std::string HumanTime(uint64_t us) {
+  if (us < 1000) return absl::StrCat(us, us == 0 ? "" : " µs");
+  return us < 1'000'000 ? absl::StrFormat("%.1f ms", static_cast<double>(us) / 1e3)
+                        : absl::StrFormat("%.1f s", static_cast<double>(us) / 1e6);
+}
+
 std::string JsonString(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -230,6 +236,7 @@ std::string NodeJson(const v1::Node& node) {
   json += JsonString(OvercommitName(spec.overcommit()));
   AppendNumber("overcommit_ratio", spec.overcommit_ratio(), &json);
   AppendNumber("overcommit_kbytes", spec.overcommit_kbytes(), &json);
+  AppendNumber("writeback_bytes_per_second", spec.writeback_bytes_per_second(), &json);
   AppendKey("incarnation", &json);
   // 64 bits of a hash do not fit the doubles that many readers of JSON have.
   json += absl::StrFormat("\"%016x\"", node.incarnation());
@@ -283,6 +290,7 @@ std::string NodeTable(const v1::Node& node) {
   table.AddRow({"zero page", spec.no_zero_page() ? "no" : "yes"});
   table.AddRow({"overcommit", OvercommitName(spec.overcommit())});
   table.AddRow({"reclaim", FormName(v1::ReclaimMode_Name(spec.reclaim()), "RECLAIM_MODE_")});
+  table.AddRow({"writeback a second", bytes(spec.writeback_bytes_per_second())});
   for (auto& [name, form] : Forms(spec.mechanisms())) {
     table.AddRow({absl::StrReplaceAll(name, {{"_", " "}}), std::move(form)});
   }

@@ -52,6 +52,8 @@ class Table {
 
 // "0", "512 B", "12.3 MiB".
 std::string HumanBytes(int64_t bytes);
+// "0", "12 µs", "1.5 ms", "2.0 s".
+std::string HumanTime(uint64_t us);
 // A string of JSON with its quotes; bytes that are not UTF-8 become U+FFFD.
 std::string JsonString(std::string_view text);
 // True where memory.stat of cgroup v2 gives it in bytes.

@@ -49,19 +49,27 @@ class AnswerPrinter {
 
   // What stands before the first answer, and behind the last.
   absl::Status Begin() { return Write(context_.json() && !times_.empty() ? "[\n" : ""); }
-  absl::Status End() { return Write(context_.json() && !times_.empty() ? "\n]\n" : ""); }
+  absl::Status End(uint64_t high_delay_us) {
+    if (!context_.json()) return absl::OkStatus();
+    return Write(times_.empty() ? FinalJson(high_delay_us) : "\n]\n");
+  }
 
   absl::Status Print(size_t index, const v1::State& state) {
-    if (context_.json()) return Write(times_.empty() ? FinalJson(state) : JsonAt(index, state));
+    if (context_.json() && times_.empty()) {  // the last acknowledgement, and with it the sums, is to come
+      final_ = state;
+      return absl::OkStatus();
+    }
+    if (context_.json()) return Write(JsonAt(index, state));
     return Write(absl::StrCat(Heading(index, state), CgroupsTable(state)));
   }
 
  private:
   absl::Status Write(const std::string& text) { return context_.out->Write(text); }
 
-  std::string FinalJson(const v1::State& state) const {
-    return absl::StrCat("{\"node\": ", JsonString(node_), ", \"committed_as\": ", state.committed_as_bytes(),
-                        ", \"cgroups\": ", CgroupsJson(state), "}\n");
+  std::string FinalJson(uint64_t high_delay_us) const {
+    return absl::StrCat("{\"node\": ", JsonString(node_), ", \"committed_as\": ", final_.committed_as_bytes(),
+                        ", \"high_delay_us\": ", high_delay_us, ", \"cgroups\": ", CgroupsJson(final_),
+                        "}\n");
   }
   std::string JsonAt(size_t index, const v1::State& state) const {
     return absl::StrCat(index == 0 ? "" : ",\n", "{\"time\": ", times_[index].text,
@@ -77,6 +85,7 @@ class AnswerPrinter {
   Context& context_;
   const std::string node_;
   const std::vector<StatTime> times_;
+  v1::State final_;
 };
 
 // --memory-max and its kind: PATH=VALUE, any number of times, each path once.
@@ -189,18 +198,17 @@ class ReplayCommand {
     running = &replay;
     absl::Status status = printer.Begin();
     if (status.ok()) status = replay.Run();
-    if (status.ok()) status = printer.End();
+    if (status.ok()) status = printer.End(replay.counts().sent.high_delay_us);
     status.ok() ? progress.ShowEnd(replay.counts()) : progress.Clear();
     return Conclude(status, replay, notables);
   }
 
-  // The knobs with their values on that node, and whether their cgroups are there already.
+  // The knobs, and whether their cgroups are there already.
   absl::Status FillKnobs(const v1::Node& node, std::vector<CgroupKnob>* knobs) {
     *knobs = flags_.knobs;
     if (!knobs->empty() && node.spec().reclaim() != v1::RECLAIM_MODE_MODELLED && !flags_.spec.reclaim_given())
       PrintWarning(absl::StrCat("node ", node_, " is there already and does not reclaim by itself"));
     for (CgroupKnob& knob : *knobs) {
-      ResolveShare(&knob, node.spec().memory_bytes(), node.spec().swap_bytes());
       if (fresh_) continue;
       absl::StatusOr<v1::Cgroup> cgroup = client_.GetCgroup(node_, knob.path);
       if (!cgroup.ok() && cgroup.status().code() != absl::StatusCode::kNotFound) return cgroup.status();

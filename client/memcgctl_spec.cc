@@ -38,8 +38,11 @@ void SpecFlags::AddTo(CLI::App* app) {
   reclaim_option =
       AddChoice(app, "--reclaim", &reclaim, {"recorded", "none", "modelled"},
                 "What makes room at a limit: what the trace tells, nothing (the fault is refused), or "
-                "the model's own reclaim and OOM")
+                "the model's own reclaim, swap and OOM")
           ->capture_default_str();
+  writeback_option =
+      AddBytesOption(app, "--writeback-rate", &writeback_bytes_per_second,
+                     "Bytes of dirty files that the disk writes in a second, of modelled reclaim [200M]");
   options = {
       app->add_option("--cpus", cpus, "CPUs of the node, 1 to 1024")
           ->type_name("N")
@@ -52,6 +55,7 @@ void SpecFlags::AddTo(CLI::App* app) {
           ->check(CLI::IsMember({"guess", "always", "never"}).description(""))
           ->capture_default_str(),
       reclaim_option,
+      writeback_option,
       app->add_flag("--no-zero-page", no_zero_page,
                     "A read of untouched memory gets a page of its own, as on kernels without a zero page"),
       AddChoice(app, "--charge-order", &charge_order, {"charge_first", "uptodate_first"},
@@ -76,6 +80,7 @@ v1::NodeSpec SpecFlags::Spec(uint32_t cpus_otherwise) const {
   spec.set_no_zero_page(no_zero_page);
   spec.set_overcommit(OvercommitPolicyOf(overcommit));
   spec.set_reclaim(FormOf<v1::ReclaimMode>(reclaim, "RECLAIM_MODE_", v1::ReclaimMode_Parse));
+  if (writeback_option->count() != 0) spec.set_writeback_bytes_per_second(writeback_bytes_per_second);
   v1::Mechanisms* forms = spec.mutable_mechanisms();
   forms->set_charge_order(FormOf<v1::ChargeOrder>(charge_order, "CHARGE_ORDER_", v1::ChargeOrder_Parse));
   forms->set_commit_batch(FormOf<v1::CommitBatch>(commit_batch, "COMMIT_BATCH_", v1::CommitBatch_Parse));

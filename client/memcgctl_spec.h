@@ -35,6 +35,7 @@ struct SpecFlags {
   uint64_t memory_bytes = 0;
   uint64_t swap_bytes = 0;
   uint64_t page_size = 0;
+  uint64_t writeback_bytes_per_second = 0;
   std::string overcommit = "guess";
   std::string reclaim = "recorded";
   bool no_zero_page = false;
@@ -42,6 +43,7 @@ struct SpecFlags {
   std::string charge_order, commit_batch, css_refs, stats, lru_lock;
   std::vector<const CLI::Option*> options;
   const CLI::Option* reclaim_option = nullptr;
+  const CLI::Option* writeback_option = nullptr;
 };
 
 }  // namespace memcgd::client

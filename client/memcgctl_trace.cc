@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/memcgctl_exit.h"
+#include "client/memcgctl_output.h"
 #include "client/memcgctl_spec.h"
 
 namespace memcgd::client {
@@ -87,9 +88,13 @@ void PrintCounts(const ReplayCounts& counts) {
                            " events: ", name.substr(sizeof("OUTCOME_") - 1), " (",
                            OutcomeMeaning(static_cast<v1::Outcome>(outcome)), ")"));
   }
+  if (counts.sent.high_delay_us != 0) {
+    PrintNote(absl::StrCat("memory.high would have held the tasks up for ",
+                           HumanTime(counts.sent.high_delay_us), " in all"));
+  }
   if (counts.sent.reconnects != 0) {
     PrintNote(absl::StrCat("the connection was made again ", counts.sent.reconnects,
-                           " times; nothing was lost, but these counts of outcomes may be low"));
+                           " times; nothing was lost, but these counts of outcomes and delays may be low"));
   }
 }
 

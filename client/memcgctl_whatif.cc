@@ -66,12 +66,6 @@ std::vector<Knobs> Combinations(const WhatIfFlags& flags) {
   return all;
 }
 
-std::string HumanTime(uint64_t us) {
-  if (us < 1000) return absl::StrCat(us, us == 0 ? "" : " µs");
-  return us < 1'000'000 ? absl::StrFormat("%.1f ms", static_cast<double>(us) / 1e3)
-                        : absl::StrFormat("%.1f s", static_cast<double>(us) / 1e6);
-}
-
 std::string ResultJson(const v1::CgroupResult& result) {
   return absl::StrCat(
       "{\"peak\": ", result.peak_bytes(), ", \"usage\": ", result.usage_bytes(),

@@ -267,6 +267,61 @@ absl::StatusOr<std::vector<v1::OomRecord>> NodeClient::ListOomRecords(const std:
   }
 }
 
+absl::StatusOr<uint64_t> NodeClient::ReclaimCgroup(const std::string& node, const std::string& path,
+                                                   uint64_t bytes, std::optional<uint32_t> swappiness) {
+  v1::ReclaimCgroupRequest request;
+  request.set_node(node);
+  request.set_path(path);
+  request.set_bytes(bytes);
+  if (swappiness.has_value()) request.set_swappiness(*swappiness);
+  v1::ReclaimCgroupResponse response;
+  absl::Status status =
+      Call(cgroups_.get(), &v1::CgroupService::Stub::ReclaimCgroup, node, request, &response);
+  if (!status.ok()) return status;
+  return response.reclaimed_bytes();
+}
+
+absl::Status NodeClient::WatchPeak(const std::string& node, const std::string& path,
+                                   std::chrono::milliseconds every, uint64_t count,
+                                   const std::atomic<bool>& cancelled,
+                                   const std::function<absl::Status(const v1::WatchPeakResponse&)>& take) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kSlice{50};
+  grpc::ClientContext context;
+  context.AddMetadata(kNodeMetadata, node);
+  // No answer may take longer than the timeout; the call itself lasts as long as is wished.
+  std::atomic<Clock::rep> deadline{(Clock::now() + server_.timeout).time_since_epoch().count()};
+  std::atomic<bool> late{false};
+  const std::jthread watcher([&](const std::stop_token& stop) {
+    for (; !stop.stop_requested(); std::this_thread::sleep_for(kSlice)) {
+      late = late || Clock::now().time_since_epoch().count() > deadline;
+      if (late || cancelled) context.TryCancel();
+    }
+  });
+  const auto call = cgroups_->WatchPeak(&context);
+  v1::WatchPeakRequest request;
+  request.set_node(node);
+  request.set_path(path);
+  request.set_reset_memory(true);
+  request.set_reset_swap(true);
+  absl::Status taken;
+  v1::WatchPeakResponse response;
+  for (uint64_t answers = 0; call->Write(request) && call->Read(&response); ++answers) {
+    const auto next = Clock::now() + every;
+    deadline = (next + server_.timeout).time_since_epoch().count();
+    taken = take(response);
+    if (!taken.ok() || (count != 0 && answers == count)) break;
+    while (!cancelled && Clock::now() < next) std::this_thread::sleep_for(std::min(kSlice, every));
+    request.clear_node();
+    request.clear_path();
+  }
+  taken.ok() ? void(call->WritesDone()) : context.TryCancel();
+  const grpc::Status status = call->Finish();
+  if (!taken.ok()) return taken;
+  if (cancelled) return absl::CancelledError("interrupted");
+  return StatusFromGrpc(late ? grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "") : status, server_);
+}
+
 absl::Status NodeClient::WatchOomRecords(const std::string& node, uint64_t after_sequence,
                                          const std::atomic<bool>& cancelled,
                                          const std::function<absl::Status(const v1::OomRecord&)>& take) {

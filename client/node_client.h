@@ -17,6 +17,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -74,6 +75,17 @@ class NodeClient {
   absl::StatusOr<memcgd::v1::ReadCgroupResponse> ReadCgroup(const std::string& node, const std::string& path,
                                                             bool local, memcgd::v1::NameStyle names,
                                                             bool fast);
+
+  // Bytes reclaimed.  ABORTED where less was to be had.  `swappiness`: 0 … 200, kAnonOnly, or the cgroups'
+  // own.
+  static constexpr uint32_t kAnonOnly = 201;
+  absl::StatusOr<uint64_t> ReclaimCgroup(const std::string& node, const std::string& path, uint64_t bytes,
+                                         std::optional<uint32_t> swappiness);
+  // Peaks of one's own: those of the cgroup, and then `count` times (0: without end), each `every` after the
+  // one before, those since then.  Ends as WatchOomRecords().
+  absl::Status WatchPeak(const std::string& node, const std::string& path, std::chrono::milliseconds every,
+                         uint64_t count, const std::atomic<bool>& cancelled,
+                         const std::function<absl::Status(const memcgd::v1::WatchPeakResponse&)>& take);
 
   // Records after that one, all that the node remembers.
   absl::StatusOr<std::vector<memcgd::v1::OomRecord>> ListOomRecords(const std::string& node,

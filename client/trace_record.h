@@ -37,6 +37,7 @@ enum class TraceOp : uint8_t {
   kReclaimBegin,  // mm_vmscan_memcg_reclaim_begin and its direct/kswapd siblings are kOther but for this one
   kReclaimEnd,    // mm_vmscan_memcg_reclaim_end: ret = pages
   kMarkVictim,    // mark_victim: child_pid = the victim
+  kOomScoreAdj,   // oom_score_adj_update: child_pid = whose, ret = what it is now
   kPerfMmap,  // PERF_RECORD_MMAP / MMAP2: args = {address, length, file offset, prot, shared}, dev, ino, path
   kPerfComm,  // PERF_RECORD_COMM: path = the name; group_dead = 1 where it says "exec"
   kPerfExit,  // PERF_RECORD_EXIT: child_pid = the thread, child_tgid its group
@@ -105,7 +106,7 @@ struct TraceRecord {
   uint64_t last_byte = 0;   // inclusive
   uint64_t page_index = 0;  // kDirtyFolio
   std::array<uint64_t, 6> args{};
-  int64_t ret = 0;  // a syscall's return: an address, or −errno; kReclaimEnd: pages
+  int64_t ret = 0;  // a syscall's return: an address, or −errno; kReclaimEnd: pages; kOomScoreAdj
   int32_t child_pid = 0;
   int32_t child_tgid = -1;
   int32_t old_pid = 0;  // kExec: the thread's number before the exec made it its group's leader

@@ -168,6 +168,8 @@ void Translation::OnRecord(const TraceRecord& record, Thread* thread) {
       return;
     case TraceOp::kMarkVictim:
       return OnMarkVictim(record);
+    case TraceOp::kOomScoreAdj:
+      return OnOomScoreAdj(record);
     case TraceOp::kPerfMmap:
       return OnPerfMmap(record);
     case TraceOp::kPerfComm:

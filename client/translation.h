@@ -193,6 +193,7 @@ class Translation {
   // What was taken for an exec was the end.
   void EndAddressSpace(Thread& thread);
   void OnMarkVictim(const TraceRecord& record);
+  void OnOomScoreAdj(const TraceRecord& record);
 
   // ---- perf's own records ----
 

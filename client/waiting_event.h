@@ -104,6 +104,10 @@ struct ReclaimEndEvent {
 struct MarkVictimEvent {
   uint32_t victim;
 };
+struct OomScoreAdjEvent {
+  uint32_t target;
+  int32_t oom_score_adj;
+};
 struct BaselineProcessEvent {
   uint32_t tgid;
   uint32_t name;
@@ -116,8 +120,8 @@ using Body =
     std::variant<Nothing, FaultEvent, FileEvent, RangeEvent, BrkEvent, MmapEvent, MremapEvent, MprotectEvent,
                  MadviseEvent, MlockEvent, MunlockEvent, CloneEvent, ExecArgumentsEvent, ExecEvent, ExitEvent,
                  ExitMmapEvent, CommEvent, CgroupCreateEvent, CgroupRemoveEvent, SetKnobEvent,
-                 CgroupAttachEvent, ReclaimBeginEvent, ReclaimEndEvent, MarkVictimEvent, BaselineProcessEvent,
-                 MarkEvent>;
+                 CgroupAttachEvent, ReclaimBeginEvent, ReclaimEndEvent, MarkVictimEvent, OomScoreAdjEvent,
+                 BaselineProcessEvent, MarkEvent>;
 
 }  // namespace memcgd::client
 

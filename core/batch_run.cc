@@ -14,7 +14,8 @@ template <typename Body>
 inline constexpr bool kOfProcesses =
     std::is_same_v<Body, wide::Clone> || std::is_same_v<Body, wide::Exec> ||
     std::is_same_v<Body, wide::ExecArguments> || std::is_same_v<Body, wide::Exit> ||
-    std::is_same_v<Body, wide::ExitMmap> || std::is_same_v<Body, wide::Comm>;
+    std::is_same_v<Body, wide::ExitMmap> || std::is_same_v<Body, wide::Comm> ||
+    std::is_same_v<Body, wide::SetOomScoreAdj>;
 
 // The control events: each stands at a cut.
 template <typename Body>
@@ -477,6 +478,8 @@ template <typename Body>
 bool BatchRun<Forms>::DropsWide(const WideEvent& wide, const Body& body) {
   if constexpr (std::is_same_v<Body, wide::CgroupAttach>) {
     return WasKilled(body.moved_tid);
+  } else if constexpr (std::is_same_v<Body, wide::SetOomScoreAdj>) {
+    return WasKilled(body.target_tid);
   } else if constexpr (std::is_same_v<Body, wide::Clone>) {
     if (!WasKilled(wide.tid)) return false;
     Locked lock(m_.table.mutex);
@@ -593,6 +596,11 @@ Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::ExitMmap&) {
 template <class Forms>
 Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::Comm& comm) {
   m_.processes.SetComm(ThreadOf(wide.tid), stream_.Name(comm.name));
+  return Outcome::kOk;
+}
+template <class Forms>
+Outcome BatchRun<Forms>::Wide(const WideEvent&, const wide::SetOomScoreAdj& set) {
+  m_.processes.SetOomScoreAdj(ThreadOf(set.target_tid), set.oom_score_adj);
   return Outcome::kOk;
 }
 

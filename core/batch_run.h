@@ -108,6 +108,7 @@ class BatchRun {
   Outcome Wide(const WideEvent& wide, const wide::Exit& exit);
   Outcome Wide(const WideEvent& wide, const wide::ExitMmap&);
   Outcome Wide(const WideEvent& wide, const wide::Comm& comm);
+  Outcome Wide(const WideEvent& wide, const wide::SetOomScoreAdj& set);
   Outcome Wide(const WideEvent& wide, const wide::FileRange& range);
   Outcome Wide(const WideEvent& wide, const wide::ReclaimBegin&);
   Outcome Wide(const WideEvent& wide, const wide::ReclaimEnd&);

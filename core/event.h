@@ -218,6 +218,10 @@ struct ReclaimEnd {
 struct MarkVictim {
   uint32_t victim_tid = 0;
 };
+struct SetOomScoreAdj {
+  uint32_t target_tid = 0;
+  int32_t oom_score_adj = 0;  // −1000 … 1000
+};
 struct BaselineProcess {
   uint32_t tgid = 0;
   uint32_t cgroup = 0;
@@ -248,7 +252,7 @@ using WideBody =
                  wide::FileRange, wide::CgroupCreate, wide::CgroupRemove, wide::CgroupAttach, wide::SetKnob,
                  wide::SetOvercommit, wide::ReclaimBegin, wide::ReclaimEnd, wide::MarkVictim,
                  wide::BaselineProcess, wide::BaselineArea, wide::BaselinePresent, wide::BaselineCached,
-                 wide::MigrateFolio>;
+                 wide::MigrateFolio, wide::SetOomScoreAdj>;
 
 struct WideEvent {
   uint32_t position = 0;  // frequent events of the batch that come before it

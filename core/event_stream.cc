@@ -269,6 +269,11 @@ class BatchCheck {
   std::string Wrong(const WideEvent&, const wide::MarkVictim& victim) {
     return WrongThread(victim.victim_tid);
   }
+  std::string Wrong(const WideEvent&, const wide::SetOomScoreAdj& set) {
+    if (set.oom_score_adj < -1000 || set.oom_score_adj > 1000)
+      return absl::StrCat("oom_score_adj ", set.oom_score_adj, " is not in −1000 … 1000");
+    return WrongThread(set.target_tid);
+  }
   std::string Wrong(const WideEvent& wide, const wide::BaselineProcess& process) {
     std::string wrong = WrongThread(wide.tid);
     if (wrong.empty()) wrong = WrongThread(process.tgid);

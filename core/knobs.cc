@@ -11,18 +11,18 @@
 namespace memcgd::core {
 namespace {
 
-enum class KnobKind : uint8_t { kAmount, kFlag, kSwappiness };
+enum class KnobKind : uint8_t { kMemory, kSwap, kFlag, kSwappiness };
 struct Knob {
   std::string_view name;
   KnobKind kind;
   std::string_view initial;
 };
-constexpr std::array<Knob, 8> kKnobs = {{{"memory.min", KnobKind::kAmount, "0"},
-                                         {"memory.low", KnobKind::kAmount, "0"},
-                                         {"memory.high", KnobKind::kAmount, "max"},
-                                         {"memory.max", KnobKind::kAmount, "max"},
-                                         {"memory.swap.high", KnobKind::kAmount, "max"},
-                                         {"memory.swap.max", KnobKind::kAmount, "max"},
+constexpr std::array<Knob, 8> kKnobs = {{{"memory.min", KnobKind::kMemory, "0"},
+                                         {"memory.low", KnobKind::kMemory, "0"},
+                                         {"memory.high", KnobKind::kMemory, "max"},
+                                         {"memory.max", KnobKind::kMemory, "max"},
+                                         {"memory.swap.high", KnobKind::kSwap, "max"},
+                                         {"memory.swap.max", KnobKind::kSwap, "max"},
                                          {"memory.oom.group", KnobKind::kFlag, "0"},
                                          {"memory.swappiness", KnobKind::kSwappiness, "60"}}};
 
@@ -38,9 +38,32 @@ bool ParseNumber(std::string_view text, uint64_t* number, std::string_view* rest
   return error == std::errc() && end != text.data();
 }
 
+// memparse(), but that nothing is passed over or wraps: below 2^63.
+bool ParseAmount(std::string_view text, uint64_t* bytes) {
+  std::string_view rest;
+  if (!ParseNumber(text, bytes, &rest) || rest.size() > 1) return false;
+  if (!rest.empty()) {
+    const size_t power = std::string_view("KMGTPE").find(static_cast<char>(rest[0] & ~0x20));
+    if (power == std::string_view::npos) return false;
+    const unsigned shift = 10 * (static_cast<unsigned>(power) + 1);
+    if (*bytes > UINT64_MAX >> shift) return false;
+    *bytes <<= shift;
+  }
+  return *bytes <= INT64_MAX;
+}
+
+// "50%".
+bool ParseShare(std::string_view text, uint64_t whole, uint64_t* bytes) {
+  uint64_t percent = 0;
+  std::string_view rest;
+  if (!ParseNumber(text, &percent, &rest) || rest != "%" || percent > 100) return false;
+  *bytes = whole / 100 * percent + whole % 100 * percent / 100;
+  return true;
+}
+
 }  // namespace
 
-absl::StatusOr<std::string> CheckKnob(std::string_view knob, std::string_view value, uint32_t page_size) {
+absl::StatusOr<std::string> CheckKnob(std::string_view knob, std::string_view value, const KnobSizes& sizes) {
   auto found = std::find_if(kKnobs.begin(), kKnobs.end(), [&](const Knob& k) { return k.name == knob; });
   if (found == kKnobs.end()) {
     std::string names;
@@ -61,40 +84,38 @@ absl::StatusOr<std::string> CheckKnob(std::string_view knob, std::string_view va
       return Refuse(knob, value, "0 … 200");
     return absl::StrCat(number);
   }
-  constexpr absl::string_view kAmount = "\"max\" or bytes with an optional suffix K, M, G, T, P or E";
   if (value == "max") return std::string("max");
-  if (!ParseNumber(value, &number, &rest) || rest.size() > 1) return Refuse(knob, value, kAmount);
-  if (!rest.empty()) {
-    size_t power = std::string_view("KMGTPE").find(static_cast<char>(rest[0] & ~0x20));
-    if (power == std::string_view::npos) return Refuse(knob, value, kAmount);
-    unsigned shift = 10 * (static_cast<unsigned>(power) + 1);
-    if (number > UINT64_MAX >> shift) return Refuse(knob, value, absl::StrCat(kAmount, ", below 2^63"));
-    number <<= shift;
+  const uint64_t whole = found->kind == KnobKind::kSwap ? sizes.swap : sizes.memory;
+  if (!ParseAmount(value, &number) && !ParseShare(value, whole, &number)) {
+    return Refuse(
+        knob, value,
+        absl::StrCat("\"max\" or bytes with an optional suffix K, M, G, T, P or E, below 2^63, or a "
+                     "share of the node's ",
+                     found->kind == KnobKind::kSwap ? "swap" : "memory", ", 0% … 100%"));
   }
-  if (number > INT64_MAX) return Refuse(knob, value, absl::StrCat(kAmount, ", below 2^63"));
-  if (number / page_size >= static_cast<uint64_t>(PageCounter::kMax)) return std::string("max");
-  return absl::StrCat(number / page_size * page_size);
+  if (number / sizes.page >= static_cast<uint64_t>(PageCounter::kMax)) return std::string("max");
+  return absl::StrCat(number / sizes.page * sizes.page);
 }
 
 absl::StatusOr<ReclaimRequest> ParseReclaimRequest(std::string_view request, uint32_t page_size) {
   constexpr absl::string_view kTakes =
-      "bytes (K, M, G, T, P or E) and, after a space, swappiness=0 … 200 or max";
-  size_t space = request.find(' ');
-  absl::StatusOr<std::string> amount = CheckKnob("memory.high", request.substr(0, space), page_size);
-  if (!amount.ok() || *amount == "max") return Refuse("memory.reclaim", request, kTakes);
-  ReclaimRequest parsed{KnobPages(*amount, page_size), {}};
-  if (space == std::string_view::npos) return parsed;
+      "bytes (K, M, G, T, P or E), below 2^63, and, after a space, swappiness=0 … 200 or max";
   constexpr std::string_view kSwappiness = "swappiness=";
+  const size_t space = request.find(' ');
+  uint64_t number = 0;
+  if (!ParseAmount(request.substr(0, space), &number)) return Refuse("memory.reclaim", request, kTakes);
+  ReclaimRequest parsed{static_cast<int64_t>(number / page_size), {}};
+  if (space == std::string_view::npos) return parsed;
   std::string_view rest = request.substr(space + 1);
-  if (rest.substr(0, kSwappiness.size()) != kSwappiness) return Refuse("memory.reclaim", request, kTakes);
+  if (!rest.starts_with(kSwappiness)) return Refuse("memory.reclaim", request, kTakes);
   rest.remove_prefix(kSwappiness.size());
   if (rest == "max") {
     parsed.swappiness = 201;
     return parsed;
   }
-  absl::StatusOr<std::string> swappiness = CheckKnob("memory.swappiness", rest, page_size);
-  if (!swappiness.ok()) return Refuse("memory.reclaim", request, kTakes);
-  parsed.swappiness = static_cast<uint32_t>(std::stoul(*swappiness));
+  if (!ParseNumber(rest, &number, &rest) || !rest.empty() || number > 200)
+    return Refuse("memory.reclaim", request, kTakes);
+  parsed.swappiness = static_cast<uint32_t>(number);
   return parsed;
 }
 

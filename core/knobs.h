@@ -12,11 +12,18 @@
 
 namespace memcgd::core {
 
+// Of a node, bytes: what amounts are rounded by, and what shares are of.
+struct KnobSizes {
+  uint32_t page = 4096;
+  uint64_t memory = 0;
+  uint64_t swap = 0;
+};
+
 // The value as reading the knob's file would print it ("max", bytes rounded down to pages, or a number), or
 // INVALID_ARGUMENT that names knob, value and what it takes.  Values: "max", or bytes with an optional suffix
-// K, M, G, T, P or E (memory.min, low, high, max, memory.swap.high, memory.swap.max); 0 or 1
-// (memory.oom.group); 0 … 200 (memory.swappiness).
-absl::StatusOr<std::string> CheckKnob(std::string_view knob, std::string_view value, uint32_t page_size);
+// K, M, G, T, P or E, or a share of the node's memory or swap, 0% … 100% (memory.min, low, high, max,
+// memory.swap.high, memory.swap.max); 0 or 1 (memory.oom.group); 0 … 200 (memory.swappiness).
+absl::StatusOr<std::string> CheckKnob(std::string_view knob, std::string_view value, const KnobSizes& sizes);
 
 // Every knob with the value that a new cgroup has.
 std::map<std::string, std::string> DefaultKnobs();

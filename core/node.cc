@@ -9,6 +9,7 @@
 #include "core/event_stream.h"
 #include "core/knobs.h"
 #include "core/node_cut.h"
+#include "core/peak_watches.h"
 #include "core/stat_reader.h"
 
 namespace memcgd::core {
@@ -34,8 +35,13 @@ absl::Status CheckConfig(const NodeConfig& config) {
       forms.stats > StatsForm::kRstat || forms.lru_lock > LruLock::kPerNode) {
     return absl::InvalidArgumentError("reclaim or a mechanism has no such form");
   }
-  if (config.writeback_bytes_per_second == 0)
-    return absl::InvalidArgumentError("writeback_bytes_per_second is 0: nothing dirty would ever be written");
+  // So slow a disk that the time of what is on its way to it still fits 64 bits.
+  constexpr uint64_t kMinWriteback = 4096;
+  if (config.writeback_bytes_per_second < kMinWriteback || config.writeback_bytes_per_second > kMaxBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("writeback_bytes_per_second ",
+                                                   config.writeback_bytes_per_second, " is not in ",
+                                                   kMinWriteback, " … 2^52"));
+  }
   if (config.swap_bytes > kMaxBytes) {
     return absl::InvalidArgumentError(absl::StrCat("swap_bytes ", config.swap_bytes, " are over 2^52"));
   }
@@ -60,6 +66,10 @@ void SetKnob(Memcg& memcg, std::string_view knob, const std::string& value, uint
   if (knob == "memory.swap.high") memcg.reclaim.swap_high = pages();
   if (knob == "memory.swappiness") memcg.reclaim.swappiness = static_cast<uint32_t>(std::stoul(value));
   if (knob == "memory.oom.group") memcg.reclaim.oom_group = value == "1";
+}
+
+KnobSizes SizesOf(const NodeConfig& config) {
+  return {config.page_size, config.memory_bytes, config.swap_bytes};
 }
 
 std::string Quoted(std::string_view path) {
@@ -92,7 +102,8 @@ absl::StatusOr<std::unique_ptr<Node>> Node::Create(const NodeConfig& config) {
   return std::unique_ptr<Node>(new Node(config));
 }
 
-Node::Node(const NodeConfig& config) : cut_(std::make_unique<Cut>()), machine_(MakeMachine(config)) {}
+Node::Node(const NodeConfig& config)
+    : cut_(std::make_unique<Cut>()), machine_(MakeMachine(config)), peaks_(std::make_unique<PeakWatches>()) {}
 
 Node::~Node() = default;
 
@@ -198,7 +209,7 @@ absl::Status Node::SetKnobsAtCut(std::string_view path, const std::map<std::stri
   }
   std::map<std::string, std::string> checked;
   for (const auto& [knob, value] : knobs) {
-    absl::StatusOr<std::string> shown = CheckKnob(knob, value, machine_->config.page_size);
+    absl::StatusOr<std::string> shown = CheckKnob(knob, value, SizesOf(machine_->config));
     if (!shown.ok()) return shown.status();
     checked[knob] = *shown;
   }
@@ -232,7 +243,7 @@ void Node::WithReclaim(const auto& work) {
   }
 }
 
-absl::Status Node::Reclaim(std::string_view path, std::string_view request) {
+absl::Status Node::Reclaim(std::string_view path, std::string_view request, uint64_t* reclaimed_bytes) {
   absl::Status status = CheckCgroupPath(path);
   if (!status.ok()) return status;
   absl::StatusOr<ReclaimRequest> asked = ParseReclaimRequest(request, machine_->config.page_size);
@@ -247,10 +258,45 @@ absl::Status Node::Reclaim(std::string_view path, std::string_view request) {
     reclaimed = workings.reclaimer.Proactive(slot, *memcg, asked->pages, asked->swappiness);
   });
   FreeDyingAtCut();
+  if (reclaimed_bytes != nullptr)
+    *reclaimed_bytes = static_cast<uint64_t>(reclaimed) * machine_->config.page_size;
   if (reclaimed >= asked->pages) return absl::OkStatus();
   return absl::AbortedError(absl::StrCat("EAGAIN: reclaimed ", reclaimed * machine_->config.page_size, " of ",
                                          asked->pages * machine_->config.page_size, " bytes of cgroup ",
                                          Quoted(path)));
+}
+
+absl::StatusOr<Node::PeakWatch> Node::OpenPeaks(std::string_view path) {
+  absl::Status status = CheckCgroupPath(path);
+  if (!status.ok()) return status;
+  Locked cut(cut_->lock);
+  Memcg* memcg = machine_->tree.Find(path);
+  if (memcg == nullptr) return NoCgroup(path);
+  const uint64_t watcher = peaks_->Open(*memcg);
+  if (watcher == 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cgroup ", Quoted(path), " has ", PeakWatches::kMost, " watches of its peaks already"));
+  }
+  return PeakWatch{std::string(path), Raw(memcg->id), watcher};
+}
+
+absl::StatusOr<PeakReading> Node::ReadPeaks(const PeakWatch& watch, bool reset_memory, bool reset_swap) {
+  Locked cut(cut_->lock);
+  Memcg* memcg = machine_->tree.Find(watch.path);
+  if (memcg == nullptr || Raw(memcg->id) != watch.cgroup)
+    return absl::NotFoundError(absl::StrCat("cgroup ", Quoted(watch.path), " was removed"));
+  const PeakWatches::Peaks peaks = peaks_->Read(*memcg, watch.watcher);
+  peaks_->Reset(*memcg, watch.watcher, reset_memory, reset_swap);
+  const auto bytes = [page = machine_->config.page_size](int64_t pages) {
+    return static_cast<uint64_t>(pages) * page;
+  };
+  return PeakReading{bytes(peaks.memory_pages), bytes(peaks.swap_pages), bytes(memcg->memory.usage_pages()),
+                     bytes(memcg->swap.usage_pages())};
+}
+
+void Node::ClosePeaks(const PeakWatch& watch) {
+  Locked cut(cut_->lock);
+  peaks_->Close(MemcgId{static_cast<uint32_t>(watch.cgroup)}, watch.watcher);
 }
 
 std::vector<OomRecord> Node::OomRecords(uint64_t after_sequence, size_t limit) {

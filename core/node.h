@@ -41,7 +41,7 @@ struct NodeConfig {
   uint32_t overcommit_ratio = 50;  // percent
   uint64_t overcommit_kbytes = 0;  // where not 0 it takes the ratio's place
   Reclaim reclaim = Reclaim::kRecorded;
-  uint64_t writeback_bytes_per_second = uint64_t{200} << 20;  // of modelled reclaim
+  uint64_t writeback_bytes_per_second = uint64_t{200} << 20;  // of modelled reclaim; 4096 … 2^52
   Mechanisms mechanisms;
 };
 
@@ -161,6 +161,14 @@ struct CgroupReading {
   uint64_t error_bound = 0;
 };
 
+// What one who watches peaks is told.
+struct PeakReading {
+  uint64_t memory_peak_bytes = 0;
+  uint64_t swap_peak_bytes = 0;
+  uint64_t memory_current_bytes = 0;
+  uint64_t swap_current_bytes = 0;
+};
+
 struct NodeInfo {
   NodeConfig config;  // as it is now
   uint64_t events = 0;
@@ -177,6 +185,7 @@ struct NodeInfo {
 // One ordered sequence of events.  Holds the handles that the stream gave; made and owned by its Node.
 class EventStream;
 class MissRatio;
+class PeakWatches;
 struct Machine;
 
 class Node {
@@ -209,7 +218,18 @@ class Node {
   // memory.reclaim: "N" or "N swappiness=S" (0 … 200, or max: anonymous pages only).  ABORTED, as EAGAIN,
   // where less was to be had, with how much it was; FAILED_PRECONDITION where the node's model does not
   // reclaim.
-  absl::Status Reclaim(std::string_view path, std::string_view request);
+  absl::Status Reclaim(std::string_view path, std::string_view request, uint64_t* reclaimed_bytes = nullptr);
+  // Peaks of memory and swap of its own, as an open file has them (peak_watches.h): the cgroup's own until
+  // they are reset.  NOT_FOUND; RESOURCE_EXHAUSTED where the cgroup has 64 watchers already.
+  struct PeakWatch {
+    std::string path;
+    uint64_t cgroup = 0;
+    uint64_t watcher = 0;
+  };
+  absl::StatusOr<PeakWatch> OpenPeaks(std::string_view path);
+  // The peaks; those to be reset begin anew after it.  NOT_FOUND where the cgroup was removed.
+  absl::StatusOr<PeakReading> ReadPeaks(const PeakWatch& watch, bool reset_memory, bool reset_swap);
+  void ClosePeaks(const PeakWatch& watch);
   // Calls of the OOM killer after that one, the oldest first, of the last kMostOomRecords.
   static constexpr size_t kMostOomRecords = 1024;
   std::vector<OomRecord> OomRecords(uint64_t after_sequence, size_t limit);
@@ -256,6 +276,7 @@ class Node {
   struct Cut;
   std::unique_ptr<Cut> cut_;
   std::unique_ptr<Machine> machine_;
+  std::unique_ptr<PeakWatches> peaks_;                                        // under the cut, alone
   std::map<std::string, std::unique_ptr<EventStream>, std::less<>> streams_;  // under the cut, alone
   std::atomic<uint64_t> events_{0};
 };

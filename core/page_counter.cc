@@ -34,17 +34,33 @@ void PageCounter::Uncharge(int64_t pages) {
   }
 }
 
-void PageCounter::RaiseWatermark(int64_t usage) {
-  // As the kernel: racing raisers may lose a higher value to a lower one for a moment, so compare until it
-  // holds.
-  int64_t seen = watermark_.load(std::memory_order_relaxed);
-  while (usage > seen && !watermark_.compare_exchange_weak(seen, usage, std::memory_order_relaxed)) {
+namespace {
+
+// Racing raisers must not lose a higher value to a lower one: compare until it holds.  True where it rose.
+bool Raise(std::atomic<int64_t>& watermark, int64_t usage) {
+  int64_t seen = watermark.load(std::memory_order_relaxed);
+  while (usage > seen) {
+    if (watermark.compare_exchange_weak(seen, usage, std::memory_order_relaxed)) return true;
   }
+  return false;
+}
+
+}  // namespace
+
+// One comparison where no peak is passed, as the local watermark is never above the other.
+void PageCounter::RaiseWatermark(int64_t usage) {
+  if (Raise(local_watermark_, usage)) Raise(watermark_, usage);
+}
+
+int64_t PageCounter::ResetLocalWatermark() {
+  local_watermark_.store(usage_pages(), std::memory_order_relaxed);
+  return local_watermark_pages();
 }
 
 void PageCounter::Restore(int64_t usage, int64_t watermark, int64_t failcnt) {
   usage_.store(usage, std::memory_order_relaxed);
   watermark_.store(watermark, std::memory_order_relaxed);
+  local_watermark_.store(watermark, std::memory_order_relaxed);  // nobody watches it yet
   failcnt_.store(failcnt, std::memory_order_relaxed);
 }
 

@@ -181,6 +181,12 @@ void Processes<Forms>::SetComm(Thread& thread, std::string_view name) {
 }
 
 template <class Forms>
+void Processes<Forms>::SetOomScoreAdj(Thread& thread, int32_t oom_score_adj) {
+  Locked lock(m_.table.mutex);
+  ProcessOf(thread).oom_score_adj = oom_score_adj;
+}
+
+template <class Forms>
 void Processes<Forms>::PutMm(CpuSlot& slot, MmId id) {
   if (id == MmId::kNone) return;
   Mm& mm = m_.mms.Get(Raw(id));

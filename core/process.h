@@ -40,6 +40,8 @@ class Processes {
   void Exit(CpuSlot& slot, Thread& thread, bool group_dead);
   void ExitMmap(CpuSlot& slot, Thread& thread);
   void SetComm(Thread& thread, std::string_view name);
+  // Of the process alone: the kernel sets it for others that use its address space, but for a vforked child.
+  void SetOomScoreAdj(Thread& thread, int32_t oom_score_adj);
   // The OOM killer's: the process ends at once, and what its threads' events tell later did not happen.  At a
   // cut.
   void Kill(CpuSlot& slot, Process& process);

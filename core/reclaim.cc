@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <utility>
 
 namespace memcgd::core {
@@ -64,6 +65,7 @@ int64_t Reclaimer<Forms>::Proactive(CpuSlot& slot, Memcg& target, int64_t pages,
                                     std::optional<uint32_t> swappiness) {
   int64_t reclaimed = 0;
   for (int retries = kRetries; reclaimed < pages;) {
+    if (retries == 0) DrainAllBatches();  // the last attempt
     Scan scan(target, (pages - reclaimed) / 4, Who::kProactive);
     scan.swappiness = swappiness;
     int64_t got = DoTryToFree(slot, scan);
@@ -71,6 +73,16 @@ int64_t Reclaimer<Forms>::Proactive(CpuSlot& slot, Memcg& target, int64_t pages,
     reclaimed += got;
   }
   return reclaimed;
+}
+
+// lru_add_drain_all()
+template <class Forms>
+void Reclaimer<Forms>::DrainAllBatches() {
+  for (std::unique_ptr<CpuSlot>& slot : machine_.cpus) {
+    lru_.Drain(*slot);
+    lru_.FlushEnded(*slot);
+    charges_.FlushUncharge(*slot);
+  }
 }
 
 template <class Forms>

@@ -45,7 +45,8 @@ class Reclaimer final : public RoomMaker {
   void Balance(CpuSlot& slot) override;
   void HandleOverHigh(CpuSlot& slot) override;
 
-  // memory.reclaim: the pages that it got; less than asked for after 16 tries that got nothing (EAGAIN).
+  // memory.reclaim, at a cut: the pages that it got; less than asked for after 16 tries that got nothing
+  // (EAGAIN).
   int64_t Proactive(CpuSlot& slot, Memcg& target, int64_t pages, std::optional<uint32_t> swappiness);
   // memory.max or memory.high was written: what is over it goes, as far as 16 tries that got nothing.
   void ShrinkTo(CpuSlot& slot, Memcg& target, int64_t pages);
@@ -86,6 +87,8 @@ class Reclaimer final : public RoomMaker {
   };
   using Counts = std::array<int64_t, 4>;  // by evictable list
 
+  // At a cut.
+  void DrainAllBatches();
   int64_t DoTryToFree(CpuSlot& slot, Scan& scan);
   void ShrinkNode(CpuSlot& slot, Scan& scan);
   void PrepareScan(Scan& scan) const;

@@ -69,6 +69,27 @@ absl::StatusOr<bool> WantsV1Names(v1::NameStyle names) {
   }
 }
 
+// In the kernel's own words, which the core reads.
+absl::Status Reclaim(ServedNode* node, const std::string& path, const v1::ReclaimCgroupRequest& request,
+                     v1::ReclaimCgroupResponse* response) {
+  constexpr uint32_t kAnonOnly = 201;  // SWAPPINESS_ANON_ONLY
+  if (request.bytes() > INT64_MAX) return BadField("bytes", Cat(request.bytes(), " are not below 2^63"));
+  std::string text = Cat(request.bytes());
+  if (request.has_swappiness()) {
+    if (request.swappiness() > kAnonOnly) {
+      return BadField("swappiness", Cat(request.swappiness(), " is not in 0 … 200, nor ", kAnonOnly,
+                                        " for anonymous pages only"));
+    }
+    text += request.swappiness() == kAnonOnly ? " swappiness=max" : Cat(" swappiness=", request.swappiness());
+  }
+  uint64_t reclaimed_bytes = 0;
+  absl::Status status = node->core()->Reclaim(path, text, &reclaimed_bytes);
+  response->set_reclaimed_bytes(reclaimed_bytes);
+  if (!absl::IsAborted(status)) return status;
+  return WithReason(std::move(status), "RECLAIMED_LESS",
+                    {{"requested_bytes", Cat(request.bytes())}, {"reclaimed_bytes", Cat(reclaimed_bytes)}});
+}
+
 }  // namespace
 
 template <typename Request, typename Handler>
@@ -149,6 +170,14 @@ grpc::ServerUnaryReactor* CgroupService::ReadCgroup(grpc::CallbackServerContext*
     const auto reading = node->core()->ReadCgroup(path, request->local(), *v1_names, request->fast());
     if (reading.ok()) FillReading(*reading, response);
     return reading.status();
+  });
+}
+
+grpc::ServerUnaryReactor* CgroupService::ReclaimCgroup(grpc::CallbackServerContext* context,
+                                                       const v1::ReclaimCgroupRequest* request,
+                                                       v1::ReclaimCgroupResponse* response) {
+  return Run(context, request, [request, response](ServedNode* node, const std::string& path) {
+    return Reclaim(node, path, *request, response);
   });
 }
 

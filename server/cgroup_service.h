@@ -8,13 +8,15 @@
 
 #include "memcgd/v1/cgroup.grpc.pb.h"
 #include "server/node_registry.h"
+#include "server/peak_call.h"
 #include "server/worker_pool.h"
 
 namespace memcgd::server {
 
 class CgroupService final : public v1::CgroupService::CallbackService {
  public:
-  CgroupService(NodeRegistry* registry, WorkerPool* workers) : registry_(*registry), workers_(workers) {}
+  CgroupService(NodeRegistry* registry, WorkerPool* workers)
+      : registry_(*registry), workers_(workers), peak_calls_(registry, workers) {}
 
   grpc::ServerUnaryReactor* CreateCgroup(grpc::CallbackServerContext* context,
                                          const v1::CreateCgroupRequest* request,
@@ -33,6 +35,15 @@ class CgroupService final : public v1::CgroupService::CallbackService {
   grpc::ServerUnaryReactor* ReadCgroup(grpc::CallbackServerContext* context,
                                        const v1::ReadCgroupRequest* request,
                                        v1::ReadCgroupResponse* response) override;
+  grpc::ServerUnaryReactor* ReclaimCgroup(grpc::CallbackServerContext* context,
+                                          const v1::ReclaimCgroupRequest* request,
+                                          v1::ReclaimCgroupResponse* response) override;
+  PeakCalls::Reactor* WatchPeak(grpc::CallbackServerContext* context) override {
+    return peak_calls_.Start(context);
+  }
+
+  // Ends the watches of peaks with UNAVAILABLE, and new ones from here on.
+  void Drain() { peak_calls_.Drain(); }
 
  private:
   // Checks metadata and path, finds the node, and runs `handler` on it; about `path` is what it fails with.
@@ -42,6 +53,7 @@ class CgroupService final : public v1::CgroupService::CallbackService {
 
   NodeRegistry& registry_;
   WorkerPool* const workers_;
+  PeakCalls peak_calls_;
 };
 
 }  // namespace memcgd::server

@@ -53,6 +53,8 @@ inline constexpr size_t kMaxOomsPerPage = 1024;
 inline constexpr int kMaxOomsPerAck = 1024;
 inline constexpr size_t kMaxOomWatches = 1000;
 
+inline constexpr size_t kMaxPeakCalls = 1000;
+
 inline constexpr size_t kMaxHealthWatches = 1000;
 
 inline constexpr int kMaxReceiveMessageBytes = 64 << 20;

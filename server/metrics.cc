@@ -45,10 +45,12 @@ constexpr std::array<std::string_view, kWideKindNames> kWideNames = {"define_pat
                                                                      "baseline_area",
                                                                      "baseline_present",
                                                                      "baseline_cached",
-                                                                     "migrate_folio"};
+                                                                     "migrate_folio",
+                                                                     "set_oom_score_adj"};
 static_assert(std::is_same_v<std::variant_alternative_t<18, core::WideBody>, core::wide::FileRange> &&
               std::is_same_v<std::variant_alternative_t<30, core::WideBody>, core::wide::BaselineCached> &&
-              std::is_same_v<std::variant_alternative_t<31, core::WideBody>, core::wide::MigrateFolio>);
+              std::is_same_v<std::variant_alternative_t<31, core::WideBody>, core::wide::MigrateFolio> &&
+              std::is_same_v<std::variant_alternative_t<32, core::WideBody>, core::wide::SetOomScoreAdj>);
 
 constexpr std::array<std::string_view, core::kOutcomes> kOutcomeNames = {
     "unspecified", "ok",        "no_area",        "unknown_thread", "unseen_page", "enomem",

@@ -28,7 +28,7 @@ std::string_view NameOf(core::EventKind kind);
 std::string_view NameOf(core::Outcome outcome);
 // By index in core::WideBody.
 std::string_view WideKindName(size_t index);
-inline constexpr size_t kWideKindNames = 32;
+inline constexpr size_t kWideKindNames = 33;
 
 class ServerMetrics {
  public:

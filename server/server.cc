@@ -129,6 +129,7 @@ void Server::Drain(milliseconds limit) {
   health_.Stop();
   whatif_.Drain();
   ooms_.Drain();
+  cgroups_.Drain();
   ingest_.Drain(std::min(kGoAwayGrace, limit / 2), deadline);
   admin_workers_.WaitUntilIdle(deadline);
   // All answers are given.  gRPC would wait for idle connections too, which a client that makes no call just

@@ -198,6 +198,11 @@ bool ConvertProcess(const v1::SideEvent& from, core::WideBody* to) {
     case v1::SideEvent::kComm:
       *to = wide::Comm{from.comm().name()};
       return true;
+    case v1::SideEvent::kSetOomScoreAdj: {
+      const v1::SetOomScoreAdj& set = from.set_oom_score_adj();
+      *to = wide::SetOomScoreAdj{set.target_tid(), set.oom_score_adj()};
+      return true;
+    }
     case v1::SideEvent::kReclaimBegin:
       *to = wide::ReclaimBegin{};
       return true;
@@ -405,6 +410,8 @@ void AddOutcomes(const std::array<uint64_t, core::kOutcomes>& from, OutcomeCount
 void AddToAck(uint64_t sequence, const core::BatchResult& result, v1::Ack* ack) {
   ack->set_applied_through(sequence);
   AddOutcomes(result.outcomes, ack->mutable_outcomes());
+  ack->set_high_delay_us(ack->high_delay_us() +
+                         static_cast<uint64_t>(std::max<int64_t>(result.high_delay_us, 0)));
   for (const uint64_t oom : result.ooms) ack->add_ooms(oom);
   if (ack->ooms_size() > kMaxOomsPerAck) {
     ack->mutable_ooms()->erase(ack->ooms().begin(), ack->ooms().end() - kMaxOomsPerAck);
@@ -448,6 +455,8 @@ absl::StatusOr<core::NodeConfig> ToCore(const v1::NodeSpec& spec) {
   config.overcommit = *policy;
   if (spec.overcommit_ratio() != 0) config.overcommit_ratio = spec.overcommit_ratio();
   config.overcommit_kbytes = spec.overcommit_kbytes();
+  if (spec.has_writeback_bytes_per_second())
+    config.writeback_bytes_per_second = spec.writeback_bytes_per_second();
   config.mechanisms = *mechanisms;
   return config;
 }
@@ -474,6 +483,7 @@ void FillNode(const core::NodeInfo& from, v1::Node* to) {
   spec->set_overcommit_kbytes(from.config.overcommit_kbytes);
   FillMechanisms(from.config.mechanisms, spec->mutable_mechanisms());
   spec->set_reclaim(static_cast<v1::ReclaimMode>(static_cast<int>(from.config.reclaim) + 1));
+  spec->set_writeback_bytes_per_second(from.config.writeback_bytes_per_second);
   to->set_streams(from.streams);
   to->set_events(from.events);
   to->set_cgroups(from.cgroups);
@@ -510,10 +520,26 @@ void FillReading(const core::CgroupReading& from, v1::ReadCgroupResponse* to) {
   fill(from.stat, to->mutable_stat());
   fill(from.events, to->mutable_events());
   to->set_error_bound(from.error_bound);
+  to->set_swap_current_bytes(from.swap_current_bytes);
+  to->set_swap_peak_bytes(from.swap_peak_bytes);
+  fill(from.swap_events, to->mutable_swap_events());
+  to->set_high_delay_us(from.high_delay_us);
   if (from.root_usage.has_value()) {
     to->mutable_root_usage()->set_anon_and_file_bytes(from.root_usage->anon_and_file_bytes);
     to->mutable_root_usage()->set_total_less_free_bytes(from.root_usage->total_less_free_bytes);
   }
+}
+
+absl::Status ReadPeaks(core::Node* node, const PeakWatch& watch, const v1::WatchPeakRequest& request,
+                       v1::WatchPeakResponse* to) {
+  const absl::StatusOr<core::PeakReading> peaks =
+      node->ReadPeaks(watch, request.reset_memory(), request.reset_swap());
+  if (!peaks.ok()) return peaks.status();
+  to->set_memory_peak_bytes(peaks->memory_peak_bytes);
+  to->set_swap_peak_bytes(peaks->swap_peak_bytes);
+  to->set_memory_current_bytes(peaks->memory_current_bytes);
+  to->set_swap_current_bytes(peaks->swap_current_bytes);
+  return absl::OkStatus();
 }
 
 // ---- OOM

@@ -59,6 +59,10 @@ absl::StatusOr<core::wide::SetOvercommit> ToCore(const v1::SetOvercommitRequest&
 void FillNode(const core::NodeInfo& from, v1::Node* to);
 void FillCgroup(const core::CgroupInfo& from, v1::Cgroup* to);
 void FillReading(const core::CgroupReading& from, v1::ReadCgroupResponse* to);
+// Of a call of WatchPeak.
+using PeakWatch = core::Node::PeakWatch;
+absl::Status ReadPeaks(core::Node* node, const PeakWatch& watch, const v1::WatchPeakRequest& request,
+                       v1::WatchPeakResponse* to);
 // At most `limit` records after that one.
 std::vector<v1::OomRecord> OomRecordsOf(core::Node* node, uint64_t after_sequence, size_t limit);
 

@@ -111,6 +111,7 @@ class ScriptedServer final : public v1::IngestService::Service {
       v1::OutcomeCount* count = ack->add_outcomes();
       count->set_outcome(v1::OUTCOME_NO_AREA);
       count->set_count(1);
+      ack->set_high_delay_us(7);
     }
     stream->Write(response);
     if (go_away_after_ != 0 && applied_ >= go_away_after_) {
@@ -178,6 +179,7 @@ TEST_F(EventStreamTest, BatchesArriveInOrderAndEachMarkIsAnswered) {
   EXPECT_EQ(stream.counts().events, 100u);
   EXPECT_EQ(stream.counts().states, 50u);
   EXPECT_EQ(stream.counts().outcomes[v1::OUTCOME_NO_AREA], 50u);
+  EXPECT_EQ(stream.counts().high_delay_us, 350u);
   EXPECT_EQ(stream.counts().reconnects, 0u);
 }
 

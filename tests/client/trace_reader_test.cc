@@ -547,6 +547,16 @@ TEST_F(TraceReaderTest, StrictReadingEndsAtTheFirstMalformedLine) {
   EXPECT_EQ(reading.records.size(), 1u);
 }
 
+TEST_F(TraceReaderTest, OomScoreAdjIsReadBehindAnyName) {
+  const KeptRecord record = ReadOne(
+      "            runc-4510    [001] .....  7744.846453: oom_score_adj_update: pid=4511 comm=a "
+      "oom_score_adj=5 "
+      "oom_score_adj=-998");
+  EXPECT_EQ(record.value.op, TraceOp::kOomScoreAdj);
+  EXPECT_EQ(record.value.child_pid, 4511);
+  EXPECT_EQ(record.value.ret, -998);
+}
+
 TEST_F(TraceReaderTest, AnEventWithoutAFieldItNeedsIsMalformed) {
   for (const char* body : {"page_fault_user: ip=0x1 error_code=0x7",
                            "page_fault_user: address=0x1 ip=0x2",
@@ -570,6 +580,11 @@ TEST_F(TraceReaderTest, AnEventWithoutAFieldItNeedsIsMalformed) {
                            "cgroup_mkdir: root=1 id=2 level=3",
                            "cgroup_attach_task: dst_root=1 dst_id=2 dst_level=3 dst_path=/a pid=5",
                            "mark_victim: comm=a",
+                           "oom_score_adj_update: comm=a oom_score_adj=1",
+                           "oom_score_adj_update: pid=5 comm=a",
+                           "oom_score_adj_update: pid=5 comm=a oom_score_adj=1001",
+                           "oom_score_adj_update: pid=5 comm=a oom_score_adj=-1001",
+                           "oom_score_adj_update: pid=5 comm=a oom_score_adj=much",
                            "sys_mmap(addr: 0, len: 0x2000)",
                            "sys_mmap(addr: 0, len: 0x20",
                            "sys_munmap -> ",

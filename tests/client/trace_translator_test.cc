@@ -195,6 +195,10 @@ class Reader {
       case SideEvent::kMarkVictim:
         line << "victim " << std::dec << side.mark_victim().victim_tid();
         break;
+      case SideEvent::kSetOomScoreAdj:
+        line << "adj " << std::dec << side.set_oom_score_adj().target_tid() << ' '
+             << side.set_oom_score_adj().oom_score_adj();
+        break;
       default:
         line << side.ShortDebugString();
         break;
@@ -1049,6 +1053,19 @@ TEST(TraceTranslatorTest, KnobsAreSetBetweenTheirCgroupsCreationAndWhatFollows) 
             Lines({"0 set /b memory.high 1", "0 create /a/b", "0 set /a memory.max 4096", "0 attach 1 /a/b",
                    "0 create /a/c", "0 set /a/c memory.low max", "0 remove /a/c", "0 create /a/c",
                    "0 set /a/c memory.low max"}));
+}
+
+TEST(TraceTranslatorTest, OomScoreAdjIsOfWhomItIsWrittenTo) {
+  Trace trace;
+  TraceRecord& first = trace.Line(TraceOp::kOomScoreAdj, 1);
+  first.child_pid = 7;
+  first.ret = -998;
+  TraceRecord& second = trace.Line(TraceOp::kOomScoreAdj, 7);
+  second.child_pid = 7;
+  second.ret = 1000;
+  const Reader reader = Translate(trace);
+  EXPECT_EQ(reader.lines(), Lines({"1 adj 7 -998", "7 adj 7 1000"}));
+  EXPECT_EQ(reader.beginnings(), Lines({"7 process 7 "})) << "it was there before the trace";
 }
 
 TEST(TraceTranslatorTest, OtherHierarchiesAreCountedAndLeftOut) {

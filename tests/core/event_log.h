@@ -135,6 +135,9 @@ class EventLog {
   void SetKnob(uint32_t path, std::string knob, std::string value) {
     Wide(0, wide::SetKnob{path, std::move(knob), std::move(value)});
   }
+  void SetOomScoreAdj(uint32_t target_tid, int32_t oom_score_adj) {
+    Wide(0, wide::SetOomScoreAdj{target_tid, oom_score_adj});
+  }
   void Mark(uint64_t id) { Wide(0, wide::Mark{id}); }
   void ReclaimBegin(uint32_t tid) { Wide(tid, wide::ReclaimBegin{}); }
   void ReclaimEnd(uint32_t tid) { Wide(tid, wide::ReclaimEnd{}); }

@@ -57,6 +57,23 @@ TEST(PageCounterTest, TheWatermarkStaysAtThePeak) {
   EXPECT_EQ(t.root.watermark_pages(), 80);
 }
 
+// Two watermarks: the local one begins anew at the usage, the other stays.
+TEST(PageCounterTest, TheLocalWatermarkBeginsAnewWhereItIsReset) {
+  Levels t;
+  t.leaf.Charge(80);
+  t.leaf.Uncharge(50);
+  EXPECT_EQ(t.leaf.local_watermark_pages(), 80);
+  EXPECT_EQ(t.leaf.ResetLocalWatermark(), 30);
+  EXPECT_EQ(t.leaf.local_watermark_pages(), 30);
+  t.leaf.Charge(10);
+  EXPECT_EQ(t.leaf.local_watermark_pages(), 40);
+  EXPECT_EQ(t.leaf.watermark_pages(), 80);
+  EXPECT_EQ(t.middle.local_watermark_pages(), 80) << "a level for itself";
+  t.leaf.Charge(50);
+  EXPECT_EQ(t.leaf.local_watermark_pages(), 90);
+  EXPECT_EQ(t.leaf.watermark_pages(), 90);
+}
+
 TEST(PageCounterTest, ARefusalAboveRaisesTheWatermarkBelowOnly) {
   Levels t;
   EXPECT_FALSE(t.leaf.TryCharge(101, nullptr));

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 
 #include "core/oom.h"
@@ -293,6 +294,52 @@ TEST(OomTest, AGroupDiesAsOne) {
   EXPECT_TRUE(d.node().OomRecords(0, 1)[0].group);
 }
 
+// oom_score_adj decides who dies, at the limit and among equals; children inherit it, threads share it.
+TEST(OomTest, TheProcessThatAsksToBeSparedIsAndTheOneThatOffersItselfIsNot) {
+  struct Case {
+    int32_t adj;
+    bool dies;  // 10, which has more than 11
+  };
+  for (const Case& c : {Case{0, true}, Case{1000, true}, Case{-500, false}, Case{-1000, false}}) {
+    NodeDriver d(Modelled());
+    d.Group("/a");
+    d.SetKnob(d.Path("/a"), "memory.max", Mib(16 * kMiB));  // 4096 pages: 4 for each of oom_score_adj
+    d.Process(10, "/a");
+    d.SetOomScoreAdj(10, c.adj);
+    d.Process(11, "/a");
+    d.Touch(10, kBase, 8 * kMiB);
+    d.Touch(11, kBase, 4 * kMiB);
+    d.Touch(11, kBase + 10'000, 6 * kMiB);
+    d.Flush();
+    std::vector<OomRecord> records = d.node().OomRecords(0, 1);
+    ASSERT_FALSE(records.empty()) << c.adj;
+    for (const OomRecord::Victim& victim : records[0].victims) {
+      EXPECT_EQ(victim.oom_score_adj, victim.tgid == 10 ? c.adj : 0);
+      EXPECT_EQ(victim.killed, (victim.tgid == 10) == c.dies) << c.adj << " of " << victim.tgid;
+    }
+  }
+}
+
+TEST(OomTest, OomScoreAdjIsInheritedByForkAndKeptByExec) {
+  NodeDriver d(Modelled());
+  d.Group("/a");
+  d.SetKnob(d.Path("/a"), "memory.max", Mib(kMiB));
+  d.Process(10, "/a");
+  d.CloneThread(10, 12);
+  d.SetOomScoreAdj(12, -300);  // by a thread: of its process
+  d.Fork(10, 11);
+  d.Exec(11);
+  d.SetOomScoreAdj(10, 7);      // the child's is its own by now
+  d.SetOomScoreAdj(99, -1000);  // of a thread that nobody knew: it is made, in the root
+  d.Touch(11, kBase, 2 * kMiB);
+  EXPECT_EQ(d.outcomes(Outcome::kUnknownThread), 2u);  // thread 1, the parent of all, and 99
+  std::map<uint32_t, int32_t> adj;
+  for (const OomRecord& record : d.node().OomRecords(0, 10)) {
+    for (const OomRecord::Victim& victim : record.victims) adj[victim.tgid] = victim.oom_score_adj;
+  }
+  EXPECT_EQ(adj, (std::map<uint32_t, int32_t>{{10, 7}, {11, -300}}));
+}
+
 // A limit below one process's first fault kills at once and never loops.
 TEST(OomTest, ALimitBelowOneFaultEndsAtOnce) {
   for (const char* limit : {"0", "4K", "12K"}) {
@@ -348,10 +395,14 @@ TEST(ReclaimTest, AskingForMoreThanThereIsGetsWhatThereIs) {
   uint32_t file = d.File(7);
   for (uint32_t page = 0; page < kMiB; ++page) d.FileAdd(10, file, page);
   d.Flush();
-  EXPECT_TRUE(d.node().Reclaim("/a", "256K").ok());
-  EXPECT_GE(d.Stat("/a", "pgsteal_proactive"), 64);
-  absl::Status status = d.node().Reclaim("/a", "1G");
+  uint64_t reclaimed = 0;
+  EXPECT_TRUE(d.node().Reclaim("/a", "256K", &reclaimed).ok());
+  EXPECT_GE(reclaimed, uint64_t{256} << 10);
+  EXPECT_EQ(d.Stat("/a", "pgsteal_proactive"), static_cast<int64_t>(reclaimed / 4096));
+  uint64_t rest = 0;
+  absl::Status status = d.node().Reclaim("/a", "1G", &rest);
   EXPECT_TRUE(absl::IsAborted(status)) << status;
+  EXPECT_EQ(rest + reclaimed, uint64_t{1} << 20) << "all that there was";
   EXPECT_EQ(d.Stat("/a", "file"), 0);
   EXPECT_TRUE(absl::IsInvalidArgument(d.node().Reclaim("/a", "-1")));
   EXPECT_TRUE(absl::IsInvalidArgument(d.node().Reclaim("/a", "1M swappiness=300")));

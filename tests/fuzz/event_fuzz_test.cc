@@ -189,7 +189,8 @@ class Fuzzer {
       case 28:
         return Below(2) == 0 ? WideBody(wide::ReclaimBegin{}) : WideBody(wide::ReclaimEnd{Bits()});
       case 29:
-        return wide::MarkVictim{Tid()};
+        if (Below(2) == 0) return wide::MarkVictim{Tid()};
+        return wide::SetOomScoreAdj{Tid(), static_cast<int32_t>(Below(2003)) - 1001};
       case 30:
         return Below(2) == 0 ? WideBody(wide::BaselineProcess{Tid(), Below(2) * Path(), Name()})
                              : WideBody(wide::BaselineArea{Map()});

@@ -195,6 +195,7 @@ void Model::Clone(uint32_t parent_tid, const wide::Clone& clone) {
   } else {
     Process* process = NewProcess(parent->group);
     process->threads = 1;
+    process->oom_score_adj = parent->oom_score_adj;
     child.process = process;
     if (clone.shares_mm) {
       ++parent->mm->users;
@@ -860,6 +861,8 @@ void Model::Apply(const core::WideEvent& event) {
     group->online = false;
   } else if (auto* attach = std::get_if<wide::CgroupAttach>(&event.body)) {
     if (Group* group = FindGroup(paths_[attach->path])) Attach(attach->moved_tid, group);
+  } else if (auto* adj = std::get_if<wide::SetOomScoreAdj>(&event.body)) {
+    ThreadOf(adj->target_tid).process->oom_score_adj = adj->oom_score_adj;
   } else if (auto* set = std::get_if<wide::SetOvercommit>(&event.body)) {
     policy_ = set->policy;
   } else if (auto* baseline = std::get_if<wide::BaselineProcess>(&event.body)) {

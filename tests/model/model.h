@@ -107,6 +107,7 @@ struct Process {
   Mm* mm = nullptr;
   Mm* exec_mm = nullptr;
   int threads = 0;
+  int oom_score_adj = 0;
   bool ended = false;
 };
 

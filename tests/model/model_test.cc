@@ -176,6 +176,7 @@ class Sequence {
       case 17:
         return log_.FileRead(tid, AnyFile(), AnyIndex(), 1 + Below(8));
       case 18:
+        if (Below(16) == 0) return log_.SetOomScoreAdj(AnyThread(), static_cast<int32_t>(Below(2001)) - 1000);
         return Below(2) == 0 ? Cgroups(tid) : Baselines(tid);
       default:
         return Below(3) == 0 ? Policy() : Reclaim(tid);

@@ -271,6 +271,15 @@ INSTANTIATE_TEST_SUITE_P(
                 [](AdminTest* t) {
                   return CreateWith(t, [](v1::NodeSpec* spec) { spec->set_page_size(5000); });
                 }},
+        Refusal{"NoWriteback", kInvalid, "writeback_bytes_per_second 0 is not in 4096 … 2^52",
+                [](AdminTest* t) {
+                  return CreateWith(t, [](v1::NodeSpec* spec) { spec->set_writeback_bytes_per_second(0); });
+                }},
+        Refusal{"TooMuchWriteback", kInvalid, "writeback_bytes_per_second",
+                [](AdminTest* t) {
+                  return CreateWith(
+                      t, [](v1::NodeSpec* spec) { spec->set_writeback_bytes_per_second(UINT64_MAX); });
+                }},
         Refusal{"UnknownPolicy", kInvalid, "overcommit",
                 [](AdminTest* t) {
                   return CreateWith(t, [](v1::NodeSpec* spec) {
@@ -320,6 +329,14 @@ INSTANTIATE_TEST_SUITE_P(
                 [](AdminTest* t) { return As(t)->SetKnob("memory.frob", "1"); }},
         Refusal{"BadKnobValue", kInvalid, "memory.max",
                 [](AdminTest* t) { return As(t)->SetKnob("memory.max", "much"); }},
+        Refusal{"NegativeKnob", kInvalid, "memory.max takes \"max\" or bytes",
+                [](AdminTest* t) { return As(t)->SetKnob("memory.max", "-1"); }},
+        Refusal{"KnobOver63Bits", kInvalid, "below 2^63",
+                [](AdminTest* t) { return As(t)->SetKnob("memory.low", "9223372036854775808"); }},
+        Refusal{"ShareOver100", kInvalid, "0% … 100%",
+                [](AdminTest* t) { return As(t)->SetKnob("memory.min", "101%"); }},
+        Refusal{"ReclaimIsNoKnob", kInvalid, "no knob \"memory.reclaim\"",
+                [](AdminTest* t) { return As(t)->SetKnob("memory.reclaim", "1M"); }},
         Refusal{"BadToken", kInvalid, "page_token", [](AdminTest* t) { return As(t)->List("", 0, "xyz"); }},
         Refusal{"NegativePage", kInvalid, "page_size", [](AdminTest* t) { return As(t)->List("", -1, ""); }},
         Refusal{"ListBelowUnknown", kNotFound, "/none",

@@ -136,6 +136,12 @@ TEST(WireTest, FieldsOfSideEventsArrive) {
   EXPECT_EQ(overcommit.policy, core::OvercommitPolicy::kNever);
   EXPECT_EQ(overcommit.ratio_percent, 80u);
   EXPECT_EQ(overcommit.kbytes, 12u);
+
+  from.mutable_set_oom_score_adj()->set_target_tid(11);
+  from.mutable_set_oom_score_adj()->set_oom_score_adj(-998);
+  const core::WideEvent adjusted = Converted(from);
+  EXPECT_EQ(std::get<wide::SetOomScoreAdj>(adjusted.body).target_tid, 11u);
+  EXPECT_EQ(std::get<wide::SetOomScoreAdj>(adjusted.body).oom_score_adj, -998);
 }
 
 TEST(WireTest, FrequentEventsAreReadInPlace) {
@@ -239,6 +245,7 @@ TEST(WireTest, AcksFoldAndKeepSixteenNotables) {
   core::BatchResult result;
   result.outcomes[static_cast<size_t>(core::Outcome::kOk)] = 10;
   result.outcomes[static_cast<size_t>(core::Outcome::kNoArea)] = 1;
+  result.high_delay_us = 1500;
   for (uint32_t i = 0; i < 10; ++i) {
     result.notables.push_back({.position = i, .outcome = core::Outcome::kNoArea, .detail = "no area"});
   }
@@ -247,6 +254,7 @@ TEST(WireTest, AcksFoldAndKeepSixteenNotables) {
   AddToAck(5, result, &ack);
   EXPECT_EQ(ack.applied_through(), 5u);
   EXPECT_EQ(ack.durable_through(), 0u);
+  EXPECT_EQ(ack.high_delay_us(), 3000u);
   ASSERT_EQ(ack.outcomes_size(), 2);
   EXPECT_EQ(ack.outcomes(0).outcome(), v1::OUTCOME_OK);
   EXPECT_EQ(ack.outcomes(0).count(), 20u);
@@ -266,6 +274,7 @@ TEST(WireTest, ASpecOfZeroesMeansTheDefaults) {
   EXPECT_TRUE(config->zero_page);
   EXPECT_EQ(config->overcommit, core::OvercommitPolicy::kGuess);
   EXPECT_EQ(config->overcommit_ratio, 50u);
+  EXPECT_EQ(config->writeback_bytes_per_second, uint64_t{200} << 20);
 }
 
 TEST(WireTest, ASpecSurvivesTheWayThereAndBack) {
@@ -279,6 +288,7 @@ TEST(WireTest, ASpecSurvivesTheWayThereAndBack) {
   spec.set_reclaim(v1::RECLAIM_MODE_NONE);
   spec.set_overcommit_ratio(70);
   spec.set_overcommit_kbytes(4);
+  spec.set_writeback_bytes_per_second(1 << 22);
   spec.mutable_mechanisms()->set_charge_order(v1::CHARGE_ORDER_UPTODATE_FIRST);
   spec.mutable_mechanisms()->set_commit_batch(v1::COMMIT_BATCH_SMALL);
   spec.mutable_mechanisms()->set_css_refs(v1::CSS_REFS_PER_PAGE);
@@ -338,10 +348,20 @@ TEST(WireTest, AReadingKeepsTheOrderOfItsLines) {
   reading.peak_bytes = 9;
   reading.stat = {{"anon", 4096}, {"file", -4096}};
   reading.events = {{"low", 0}, {"max", 3}};
+  reading.swap_events = {{"high", 5}, {"max", 6}, {"fail", 7}};
+  reading.swap_current_bytes = 10;
+  reading.swap_peak_bytes = 11;
+  reading.high_delay_us = 12;
   v1::ReadCgroupResponse response;
   FillReading(reading, &response);
   EXPECT_FALSE(response.has_current_bytes()) << "the root has none";
   EXPECT_FALSE(response.has_root_usage());
+  EXPECT_EQ(response.swap_current_bytes(), 10u);
+  EXPECT_EQ(response.swap_peak_bytes(), 11u);
+  EXPECT_EQ(response.high_delay_us(), 12u);
+  ASSERT_EQ(response.swap_events_size(), 3);
+  EXPECT_EQ(response.swap_events(2).name(), "fail");
+  EXPECT_EQ(response.swap_events(2).value(), 7);
   ASSERT_EQ(response.stat_size(), 2);
   EXPECT_EQ(response.stat(1).name(), "file");
   EXPECT_EQ(response.stat(1).value(), -4096);

@@ -167,7 +167,7 @@ class Feeder {
         return log_.Wide(tid, wide::SetOvercommit{kPolicies[Below(3)], 50 + Below(50), 0});
       }
       case 26: {
-        if (Below(8) > 0) return;
+        if (Below(8) > 0) return log_.SetOomScoreAdj(tid, static_cast<int32_t>(Below(2001)) - 1000);
         return log_.SetKnob(1 + Below(2), "memory.max",
                             Below(3) == 0 ? "max" : std::to_string(Below(4096) << 12));
       }
@@ -246,14 +246,18 @@ void Stress(uint32_t threads, uint32_t cpus, const Mechanisms& mechanisms = {}) 
   std::atomic<bool> done{false};
   // Reads, saves and hashes at cuts while the streams run.
   std::thread reader([&] {
+    const Node::PeakWatch peaks = *node->OpenPeaks("/");
     for (int i = 0; !done.load(std::memory_order_relaxed); ++i) {
       EXPECT_TRUE(node->ReadCgroup("/", false, i % 2 == 0, i % 4 != 0).ok());  // mostly beside batches
       (void)node->ReadCgroup("/shared", false, false, true);
       EXPECT_TRUE(node->ListCgroups("/", "", 100).ok());
       (void)node->GetCgroup("/shared");
       if (i % 16 == 0) node->StateHash();
+      const PeakReading peak = *node->ReadPeaks(peaks, i % 4 == 0, i % 4 == 1);
+      EXPECT_GE(peak.memory_peak_bytes, peak.memory_current_bytes);
       std::this_thread::yield();
     }
+    node->ClosePeaks(peaks);
   });
   std::vector<std::thread> crew;
   for (std::unique_ptr<Feeder>& feeder : feeders) {

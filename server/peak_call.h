@@ -1,0 +1,50 @@
+// Calls of CgroupService.WatchPeak: each has peaks of its own of one cgroup, for as long as it lasts.
+//
+// Kernel counterpart: an open file description of memory.peak (core/peak_watches.h).
+//
+// A call answers one request after the other: while one is read by nobody the next is not taken, so that
+// nothing grows.  It does not hold its node: one that is deleted goes, and the next request is answered with
+// NOT_FOUND.
+//
+// Thread safety: all of it.
+#ifndef MEMCGD_SERVER_PEAK_CALL_H_
+#define MEMCGD_SERVER_PEAK_CALL_H_
+
+#include <memory>
+#include <set>
+
+#include "core/mutex.h"
+#include "memcgd/v1/cgroup.grpc.pb.h"
+#include "server/node_registry.h"
+#include "server/worker_pool.h"
+
+namespace memcgd::server {
+
+class PeakCall;
+
+// Those of a server.
+class PeakCalls {
+ public:
+  using Reactor = grpc::ServerBidiReactor<v1::WatchPeakRequest, v1::WatchPeakResponse>;
+
+  PeakCalls(NodeRegistry* registry, WorkerPool* workers) : registry_(*registry), workers_(*workers) {}
+
+  // RESOURCE_EXHAUSTED past kMaxPeakCalls.
+  Reactor* Start(grpc::CallbackServerContext* context) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Ends the calls with UNAVAILABLE, and new ones from here on.
+  void Drain() ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  friend class PeakCall;
+  void Remove(const std::shared_ptr<PeakCall>& call) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  NodeRegistry& registry_;
+  WorkerPool& workers_;
+  core::Mutex mutex_;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  std::set<std::shared_ptr<PeakCall>> calls_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace memcgd::server
+
+#endif  // MEMCGD_SERVER_PEAK_CALL_H_
