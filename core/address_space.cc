@@ -55,7 +55,8 @@ void AddressSpaces<Forms>::Uncommit(CpuSlot& slot, Mm& mm, int64_t pages) {
 
 template <class Forms>
 void AddressSpaces<Forms>::InsertArea(CpuSlot& slot, Mm& mm, const Vma& vma) {
-  mm.vmas.Insert(vma);
+  bool inserted = mm.vmas.Insert(vma);
+  MEMCG_CHECK(inserted);
   mm.total_pages += static_cast<int64_t>(vma.range.pages());
   HoldObject(slot, vma.file, static_cast<int64_t>(vma.range.pages()));
 }
@@ -82,21 +83,15 @@ Outcome AddressSpaces<Forms>::Munmap(CpuSlot& slot, Mm& mm, PageRange range) {
 
 template <class Forms>
 void AddressSpaces<Forms>::Unmap(CpuSlot& slot, Mm& mm, PageRange range) {
-  Zap(slot, mm, range);  // areas that no event told of have entries too
-  if (!mm.vmas.IsHole(range)) RemoveAreas(slot, mm, range);
-  m_.kernel.FreeTables(slot, mm, range);
-}
-
-template <class Forms>
-void AddressSpaces<Forms>::RemoveAreas(CpuSlot& slot, Mm& mm, PageRange range) {
-  mm.vmas.SplitAt(range);
-  mm.vmas.ForEachWithin(range, [&](Vma& vma) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  const bool has_tables = !mm.page_table.empty();
+  if (has_tables) Zap(slot, mm, range);  // areas that no event told of have entries too
+  mm.vmas.Remove(range, [&](const Vma& vma) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     int64_t pages = static_cast<int64_t>(vma.range.pages());
     mm.total_pages -= pages;
     if (vma.accounted) Uncommit(slot, mm, pages);
     HoldObject(slot, vma.file, -pages);
   });
-  mm.vmas.EraseWithin(range);
+  if (has_tables) m_.kernel.FreeTables(slot, mm, range);
 }
 
 // zap_pte_range(): a file's page whose entry was used is marked accessed; letting go of pages drains this
@@ -104,20 +99,26 @@ void AddressSpaces<Forms>::RemoveAreas(CpuSlot& slot, Mm& mm, PageRange range) {
 template <class Forms>
 void AddressSpaces<Forms>::Zap(CpuSlot& slot, Mm& mm, PageRange range) {
   bool let_go = false;
+  uint64_t walked = 0;
   auto zap = [&](PageNumber, Pte& pte) {
-    ++slot.ptes_walked;
+    ++walked;
     FolioId page = PteFolio(pte);
     if (Raw(page) > Raw(FolioId::kZeroPage)) {
-      Folio& folio = m_.arena.Get(page);
-      if (!folio.anon() && !folio.dead() && (pte & kPteAccessed) != 0 && IsYoung(page)) {
-        m_.lru.MarkAccessed(slot, m_.arena.HeadOf(page));
+      const Folio& folio = m_.arena.Get(page);
+      if (folio.alone()) {
+        m_.lru.End(slot, page);
+      } else {
+        if (!folio.anon() && !folio.dead() && (pte & kPteAccessed) != 0 && IsYoung(page)) {
+          m_.lru.MarkAccessed(slot, m_.arena.HeadOf(page));
+        }
+        m_.cache.Unmap(slot, page);
       }
-      m_.cache.Unmap(slot, page);
       let_go = true;
     }
     pte = 0;
   };
   mm.page_table.ForEach(range, zap, [&](Pte pte) { m_.arena.Prefetch(PteFolio(pte)); });
+  slot.ptes_walked += walked;
   if (let_go) m_.lru.Drain(slot);
 }
 
@@ -180,13 +181,13 @@ Outcome AddressSpaces<Forms>::Mremap(CpuSlot& slot, Mm& mm, const wide::Mremap& 
   HoldObject(slot, vma.file, static_cast<int64_t>(new_range.pages()));
   if (moves) MoveEntries(slot, mm, old_range, new_range.first);
   if (!keep_old) {
-    mm.vmas.ForEachWithin(old_range, [&](Vma& old) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    mm.vmas.Remove(old_range, [&](const Vma& old) ABSL_NO_THREAD_SAFETY_ANALYSIS {
       mm.total_pages -= static_cast<int64_t>(old.range.pages());
       HoldObject(slot, old.file, -static_cast<int64_t>(old.range.pages()));
     });
-    mm.vmas.EraseWithin(old_range);
   }
-  mm.vmas.Insert(vma);
+  bool inserted = mm.vmas.Insert(vma);
+  MEMCG_CHECK(inserted);
   if (moves && !keep_old) m_.kernel.FreeTables(slot, mm, old_range);
   mm.total_pages += static_cast<int64_t>(new_range.pages());
   if (vma.locked) faults_.Populate(slot, mm, new_range, true);
@@ -323,15 +324,14 @@ Outcome AddressSpaces<Forms>::Munlock(CpuSlot& slot, Mm& mm, PageRange range) {
 template <class Forms>
 Outcome AddressSpaces<Forms>::Fork(CpuSlot& slot, Mm& parent, Mm& child) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   int64_t committed = 0;
-  for (const auto& [first, vma] : parent.vmas.areas()) {
+  parent.vmas.ForEach([&committed](const Vma& vma) {
     if (vma.accounted) committed += static_cast<int64_t>(vma.range.pages());
-  }
+  });
   if (committed > 0 && !Commit(slot, child, committed)) return Outcome::kEnomem;
-  for (const auto& [first, vma] : parent.vmas.areas()) {
-    Vma copy = vma;
+  parent.vmas.ForEach([&](Vma copy) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     copy.locked = false;
     InsertArea(slot, child, copy);
-  }
+  });
   child.entry = parent.entry;
   child.brk = parent.brk;
   child.implied = parent.implied;

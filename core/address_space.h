@@ -50,7 +50,6 @@ class AddressSpaces {
   void Unmap(CpuSlot& slot, Mm& mm, PageRange range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
   // Page-table entries go; areas stay.
   void Zap(CpuSlot& slot, Mm& mm, PageRange range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
-  void RemoveAreas(CpuSlot& slot, Mm& mm, PageRange range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
   // False: refused.
   bool MakeTablesFor(CpuSlot& slot, Mm& mm, PageRange from, PageNumber to)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);

@@ -25,8 +25,7 @@ inline constexpr bool kAtCut =
     std::is_same_v<Body, wide::SetKnob> || std::is_same_v<Body, wide::SetOvercommit> ||
     std::is_same_v<Body, wide::BaselineProcess> || std::is_same_v<Body, wide::BaselineCached>;
 
-// So many events before a fault its page-table entry is brought near: as long as a miss takes.
-constexpr size_t kAhead = 12;
+constexpr size_t kAhead = 12;  // events that an entry is brought near before
 
 }  // namespace
 
@@ -52,43 +51,66 @@ void BatchRun<Forms>::Run()
 }
 
 template <class Forms>
-void BatchRun<Forms>::ApplyEvents(size_t begin,
-                                  size_t end) ABSL_NO_THREAD_SAFETY_ANALYSIS {  // locks_ has the mutex
-  uint32_t last_us = last_us_;
-  uint64_t first_touches = 0;
-  for (size_t i = begin; i < end; ++i) {
+void BatchRun<Forms>::ApplyEvents(size_t begin, size_t end) {
+  for (size_t i = begin; i < end;) {
     const Event& event = batch_.events[i];
-    last_us = std::max(last_us, event.time_us());
     if (slot_ == nullptr || slot_->cpu != event.cpu()) EnterCpu(event.cpu());
-    PrefetchEntry(std::min(i + kAhead, end - 1));
-    const RunThread& run = run_threads_[event.tid() % run_threads_.size()];
-    Outcome outcome = Outcome::kInvalid;
     if (models_) slot_->now_ns = batch_.base_time_ns + int64_t{1000} * event.time_us();
-    if (event.kind() == EventKind::kFault && run.tid == event.tid() && run.entered == locks_.epoch() &&
-        run.thread->hints.empty()) {
-      outcome = m_.faults.TryFirstTouch(*slot_, *run.mm, event.address(), event.error_code());
+    if (size_t next = TouchFirst(i, end); next != i) {
+      i = next;
+      continue;
     }
-    if (outcome == Outcome::kOk) {
-      ++first_touches;
-    } else {
-      ++result_.events[static_cast<size_t>(event.kind())];
-      if (models_ && WasKilled(event.tid())) {
-        ++result_.outcomes[static_cast<size_t>(Outcome::kDropped)];
-        continue;
-      }
-      if (outcome == Outcome::kInvalid) outcome = Apply(event);
-      if (slot_->oom_at != MemcgId::kNone) {
-        outcome = AfterOom(event.tid(), [&] { return Apply(event); });
-      }
-      if (unknown_thread_ && outcome == Outcome::kOk) outcome = Outcome::kUnknownThread;
-      unknown_thread_ = false;
-      ++result_.outcomes[static_cast<size_t>(outcome)];
+    PrefetchEntry(std::min(i + kAhead, end - 1));
+    last_us_ = std::max(last_us_, event.time_us());
+    ApplyOne(event);
+    ++i;
+  }
+}
+
+template <class Forms>
+size_t BatchRun<Forms>::TouchFirst(size_t begin,
+                                   size_t end) ABSL_NO_THREAD_SAFETY_ANALYSIS {  // locks_ has the mutex
+  const Event& first = batch_.events[begin];
+  const RunThread& run = run_threads_[first.tid() % run_threads_.size()];
+  if (first.kind() != EventKind::kFault || run.tid != first.tid() || run.entered != locks_.epoch() ||
+      !run.thread->hints.empty()) {
+    return begin;
+  }
+  size_t done = 0;
+  if (!models_) {
+    done = m_.faults.TryFirstTouches(*slot_, *run.mm, batch_.events.subspan(begin, end - begin), &last_us_);
+  }
+  if (done == 0) {
+    Outcome outcome = m_.faults.TryFirstTouch(*slot_, *run.mm, first.address(), first.error_code());
+    if (outcome == Outcome::kInvalid) return begin;
+    last_us_ = std::max(last_us_, first.time_us());
+    if (outcome != Outcome::kOk) {
+      ApplyOne(first, outcome);
+      return begin + 1;
     }
+    done = 1;
     EndEvent();
   }
-  last_us_ = last_us;
-  result_.events[static_cast<size_t>(EventKind::kFault)] += first_touches;
-  result_.outcomes[static_cast<size_t>(Outcome::kOk)] += first_touches;
+  result_.events[static_cast<size_t>(EventKind::kFault)] += done;
+  result_.outcomes[static_cast<size_t>(Outcome::kOk)] += done;
+  return begin + done;
+}
+
+template <class Forms>
+void BatchRun<Forms>::ApplyOne(const Event& event, Outcome outcome) {
+  ++result_.events[static_cast<size_t>(event.kind())];
+  if (models_ && WasKilled(event.tid())) {
+    ++result_.outcomes[static_cast<size_t>(Outcome::kDropped)];
+    return;
+  }
+  if (outcome == Outcome::kInvalid) outcome = Apply(event);
+  if (slot_->oom_at != MemcgId::kNone) {
+    outcome = AfterOom(event.tid(), [&] { return Apply(event); });
+  }
+  if (unknown_thread_ && outcome == Outcome::kOk) outcome = Outcome::kUnknownThread;
+  unknown_thread_ = false;
+  ++result_.outcomes[static_cast<size_t>(outcome)];
+  EndEvent();
 }
 
 // A charge of the event gave up.  The killer stands at a cut; then the event is tried again, until it fits,

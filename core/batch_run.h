@@ -43,7 +43,12 @@ class BatchRun {
 
   // The frequent events [begin, end).
   void ApplyEvents(size_t begin, size_t end);
-  // Where it is a fault of a thread whose address space is held.
+  // The event and those after it as far as they are one thread's first touches.  The index of the first that
+  // is not; its CPU, where it is `begin`, was entered.
+  size_t TouchFirst(size_t begin, size_t end);
+  // `outcome`: kInvalid, or what it came to already.
+  void ApplyOne(const Event& event, Outcome outcome = Outcome::kInvalid);
+  // The entry of the fault some events on, as long as a miss takes, of a thread whose address space is held.
   void PrefetchEntry(size_t i) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     const Event& event = batch_.events[i];
     const RunThread& run = run_threads_[event.tid() % run_threads_.size()];

@@ -64,6 +64,16 @@ class Charges {
     if (forms_.per_page_refs()) AddRefs(slot, tree_.Get(memcg), pages);
     return true;
   }
+  // How many pages TryCharge() would take one by one from where it looks first, and what takes them in one
+  // go.
+  uint32_t Stocked(const CpuSlot& slot, MemcgId memcg) const {
+    const Stock::Slot& last = slot.stock.slots[slot.stock.last];
+    if (forms_.per_page_refs()) return 0;
+    return memcg == MemcgId::kRoot ? UINT32_MAX : last.memcg == memcg ? last.pages : 0;
+  }
+  static void TakeStocked(CpuSlot& slot, MemcgId memcg, uint32_t pages) {
+    if (memcg != MemcgId::kRoot) slot.stock.slots[slot.stock.last].pages -= pages;
+  }
   // Past every limit, where it has to be.
   void ForceCharge(CpuSlot& slot, MemcgId memcg, uint32_t pages);
   // Gathered; FlushUncharge() ends a run.
@@ -98,6 +108,12 @@ class Charges {
   static StatPending& StatsOf(CpuSlot& slot, MemcgId memcg) {
     if (slot.stats_memcg != memcg) FindStats(slot, memcg);
     return *slot.stats_pending;
+  }
+  // How often Mod(…, 1) would only add to what is pending.
+  uint32_t Room(const StatPending& stats, Stat stat) const {
+    if (forms_.stats() == StatsForm::kRstat) return 0;
+    int32_t pending = stats.pending[static_cast<size_t>(stat)].load(std::memory_order_relaxed);
+    return static_cast<uint32_t>(kStatBatch - pending);
   }
   void Mod(CpuSlot& slot, StatPending& stats, MemcgId memcg, Stat stat, int32_t delta) {
     std::atomic<int32_t>& pending = stats.pending[static_cast<size_t>(stat)];

@@ -51,10 +51,13 @@ struct alignas(64) CpuSlot {
   std::vector<MemcgId> touched ABSL_GUARDED_BY(touched_lock);
   FolioCache folios;
   FolioBatch lru_add;
+  // The last so many of lru_add are anonymous pages which only address spaces show that the batch of events
+  // at hand has held since: nobody else can reach them.
+  uint32_t lru_add_unshared = 0;
   FolioBatch lru_activate;
   FolioBatch lru_lazyfree;
   // Folios whose last reference went, to be ended in one go (struct mmu_gather, folios_put()).
-  FolioBatch ended;
+  EndedFolios ended;
   // Uncharges of one cgroup, gathered until another's comes or the event ends (struct uncharge_gather).
   MemcgId uncharge_memcg = MemcgId::kNone;
   uint32_t uncharge_pages = 0;

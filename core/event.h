@@ -50,6 +50,8 @@ struct Event {
   uint32_t cpu() const { return head >> 6 & 1023; }
   uint32_t tid() const { return head >> 16 & 0x3fffff; }
   uint32_t time_us() const { return static_cast<uint32_t>(head >> 38); }
+  // Whether it is of the same kind, CPU and thread.
+  bool IsLike(const Event& other) const { return (head ^ other.head) << 26 == 0; }
 
   uint64_t address() const { return body & ((uint64_t{1} << 57) - 1); }
   uint32_t error_code() const { return static_cast<uint32_t>(body >> 57); }

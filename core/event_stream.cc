@@ -1,5 +1,7 @@
 #include "core/event_stream.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "core/cgroup_path.h"
 #include "core/folio.h"
@@ -14,11 +16,16 @@ constexpr uint64_t kMaxFileRangePages = 1u << 24;
 class BatchCheck {
  public:
   BatchCheck(const Batch& batch, const NodeConfig& config, size_t paths, size_t files, size_t names)
-      : batch_(batch), config_(config), paths_(paths), files_(files), names_(names) {}
+      : batch_(batch),
+        config_(config),
+        end_page_((kMaxAddress + 1) / config.page_size),
+        paths_(paths),
+        files_(files),
+        names_(names) {}
 
   absl::Status Run() {
     size_t next_wide = 0;
-    for (size_t i = 0; i <= batch_.events.size(); ++i) {
+    for (size_t i = 0;;) {
       for (; next_wide < batch_.wide.size() && batch_.wide[next_wide].position <= i; ++next_wide) {
         const WideEvent& wide = batch_.wide[next_wide];
         if (wide.position < i) return Wide(next_wide, "position goes back");
@@ -26,9 +33,13 @@ class BatchCheck {
         if (!wrong.empty()) return Wide(next_wide, wrong);
       }
       if (i == batch_.events.size()) break;
-      if (Holds(batch_.events[i])) continue;
-      std::string wrong = WrongEvent(batch_.events[i]);
-      if (!wrong.empty()) return absl::InvalidArgumentError(absl::StrCat("event ", i, ": ", wrong));
+      size_t stop = batch_.events.size();  // or the next side event
+      if (next_wide < batch_.wide.size()) stop = std::min<size_t>(stop, batch_.wide[next_wide].position);
+      for (; i < stop; ++i) {
+        if (Holds(batch_.events[i])) continue;
+        std::string wrong = WrongEvent(batch_.events[i]);
+        if (!wrong.empty()) return absl::InvalidArgumentError(absl::StrCat("event ", i, ": ", wrong));
+      }
     }
     if (next_wide < batch_.wide.size()) {
       return Wide(next_wide, absl::StrCat("position ", batch_.wide[next_wide].position,
@@ -46,8 +57,11 @@ class BatchCheck {
   bool Holds(const Event& event) const {
     if (event.cpu() >= config_.cpus || event.tid() == 0) return false;
     if (event.kind() == EventKind::kFault) return true;
-    return (event.kind() == EventKind::kMapPages && event.file() - 1 < files_ - 1) ||
-           (event.kind() == EventKind::kFileFault && event.file() - 1 < files_ - 1);
+    if (event.kind() == EventKind::kMapPages || event.kind() == EventKind::kFileFault) {
+      return event.file() - 1 < files_ - 1;
+    }
+    if (event.kind() != EventKind::kMmapAnon && event.kind() != EventKind::kMunmap) return false;
+    return event.pages() > 0 && event.page_number() + event.pages() <= end_page_;
   }
 
   std::string WrongCpu(uint32_t cpu) const {
@@ -115,8 +129,7 @@ class BatchCheck {
         wrong = WrongThread(event.tid());
         if (!wrong.empty()) return wrong;
         if (event.pages() == 0) return "a range of 0 pages";
-        if (event.page_number() + event.pages() > (kMaxAddress + 1) / config_.page_size)
-          return "range passes 57 bits";
+        if (event.page_number() + event.pages() > end_page_) return "range passes 57 bits";
         return "";
       case EventKind::kInvalid:
         break;
@@ -283,6 +296,7 @@ class BatchCheck {
 
   const Batch& batch_;
   const NodeConfig& config_;
+  const PageNumber end_page_;  // past the last of an address space
   size_t paths_;
   size_t files_;
   size_t names_;

@@ -17,6 +17,68 @@ constexpr uint64_t kFaultAroundPages = 16;
 }  // namespace
 
 template <class Forms>
+size_t Faults<Forms>::TryFirstTouches(CpuSlot& slot, Mm& mm, std::span<const Event> events,
+                                      uint32_t* last_us) {
+  constexpr size_t kAhead = 12;   // as long as a miss takes, in touches
+  constexpr int kNearShift = 17;  // 32 pages of 4 KiB: two lines of entries
+  constexpr uint64_t kLeafPages = PageTable::PagesOf(TableLevel::kPte);
+  const MemcgId memcg = mm.memcg.load(std::memory_order_relaxed);
+  StatPending& stats = m_.charges.StatsOf(slot, memcg);
+  const size_t most =
+      std::min<size_t>({events.size(), m_.charges.Stocked(slot, memcg),
+                        m_.charges.Room(stats, Stat::kPgfault), m_.charges.Room(stats, Stat::kAnon),
+                        m_.charges.Room(stats, Stat::kPgpgin), m_.lru.Room(slot), slot.folios.count});
+  PageRange near;  // pages of one area and one leaf
+  Pte* leaf = nullptr;
+  Vma* vma = nullptr;
+  uint32_t last = *last_us;
+  uint32_t done = 0;
+  for (; done < most; ++done) {
+    const Event& event = events[done];
+    if (!event.IsLike(events[0]) ||
+        (event.error_code() & (kFaultWrite | kFaultProtection | kFaultFetch)) != kFaultWrite) {
+      break;
+    }
+    if (done + kAhead < events.size()) {
+      const Event& ahead = events[done + kAhead];
+      if ((ahead.body ^ event.body) >> kNearShift != 0 && ahead.IsLike(event)) {
+        mm.page_table.Prefetch(ahead.address() >> m_.page_shift);
+      }
+    }
+    PageNumber page = event.address() >> m_.page_shift;
+    if (page < near.first || page >= near.end) {
+      const VmaSet::Place& place = mm.vmas.Look(page);
+      if (place.vma != nullptr && (place.vma->shared() || place.vma->file != FileId::kNone)) break;
+      vma = place.vma;
+      leaf = mm.page_table.FindLeaf(page);
+      if (leaf == nullptr) break;
+      PageNumber base = page - page % kLeafPages;
+      near = {std::max(place.range.first, base), std::min(place.range.end, base + kLeafPages)};
+    }
+    Pte& pte = leaf[page % kLeafPages];
+    if (pte != 0) break;
+    FolioId id = m_.arena.MakeNextPage(slot.folios, done, memcg,
+                                       kFolioAnon | kFolioSwapBacked | kFolioYoung | FlagsIn(vma),
+                                       Folio::kOneRef | Folio::kOneMapping);
+    m_.arena.Get(id).MarkUptodate();
+    slot.lru_add.folios[slot.lru_add.count + done] = id;
+    pte = MakePte(id, kPteAccessed | kPteWritable);
+    last = std::max(last, event.time_us());
+  }
+  if (done == 0) return 0;
+  m_.charges.TakeStocked(slot, memcg, done);
+  for (Stat stat : {Stat::kPgfault, Stat::kAnon, Stat::kPgpgin}) {
+    m_.charges.Mod(slot, stats, memcg, stat, static_cast<int32_t>(done));
+  }
+  m_.arena.TakePages(slot.folios, done);
+  slot.counters.barriers += done;
+  slot.lru_add.count += done;
+  slot.lru_add_unshared += done;
+  *last_us = last;
+  return done;
+}
+
+template <class Forms>
 Outcome Faults<Forms>::Handle(CpuSlot& slot, Mm& mm, const FaultHints& hints, uint64_t address,
                               uint32_t error_code) {
   // A miss drops the locks and is retried; the retry finds the page and says so.  None came: the thread was
@@ -567,6 +629,7 @@ void Faults<Forms>::AddArgumentPage(CpuSlot& slot, Mm& mm) {
   // get_user_pages touches it for the name, the environment and the arguments: active before it is on a list.
   FolioId id = NewAnonymous(slot, memcg, kFolioActive);
   if (id != FolioId::kNone) mm.unbound.push_back(id);
+  slot.lru_add_unshared = 0;  // no batch of events holds its address space
 }
 
 template class Faults<DefaultForms>;

@@ -9,6 +9,9 @@
 #ifndef MEMCGD_CORE_FAULT_H_
 #define MEMCGD_CORE_FAULT_H_
 
+#include <cstddef>
+#include <span>
+
 #include "core/accounts.h"
 
 namespace memcgd::core {
@@ -31,12 +34,19 @@ class Faults {
     Pte* pte = mm.page_table.Find(page);
     if (pte == nullptr || *pte != 0) return Outcome::kInvalid;
     MemcgId memcg = mm.memcg.load(std::memory_order_relaxed);
-    m_.charges.ModStat(slot, memcg, Stat::kPgfault, 1);
-    FolioId id = NewAnonymous(slot, memcg, FlagsIn(vma));
+    StatPending& stats = m_.charges.StatsOf(slot, memcg);
+    m_.charges.Mod(slot, stats, memcg, Stat::kPgfault, 1);
+    FolioId id = NewAnonymous(slot, stats, memcg, FlagsIn(vma));
     if (id == FolioId::kNone) return Outcome::kLimit;
     *pte = MakePte(id, kPteAccessed | kPteWritable);
     return Outcome::kOk;
   }
+  // The same for as many of these events as are such faults of one thread, like the first, and as the CPU's
+  // stock, pending statistics, batch and descriptors take in without more ado: what comes of them is what
+  // comes of them one by one.  How many it was; *last_us is raised to their times.  Not where the model
+  // reclaims: there each event has its time and its end.
+  size_t TryFirstTouches(CpuSlot& slot, Mm& mm, std::span<const Event> events, uint32_t* last_us)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
   // One page fault that reached handle_mm_fault.
   Outcome Handle(CpuSlot& slot, Mm& mm, const FaultHints& hints, uint64_t address, uint32_t error_code)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mm.mutex);
@@ -121,6 +131,10 @@ class Faults {
   // Nothing of it can be seen before it is mapped, whatever the order.  The barrier that marks it up to date
   // comes after the charge, or before it, where a refusal has wasted it.
   FolioId NewAnonymous(CpuSlot& slot, MemcgId memcg, uint32_t flags) {
+    return NewAnonymous(slot, m_.charges.StatsOf(slot, memcg), memcg, flags);
+  }
+  // The same; `stats` are the cgroup's.
+  FolioId NewAnonymous(CpuSlot& slot, StatPending& stats, MemcgId memcg, uint32_t flags) {
     if (!m_.forms.uptodate_first() && !m_.charges.TryCharge(slot, memcg, 1)) return FolioId::kNone;
     // Its flags stand before it is in the batch, which holds it too.
     FolioId id =
@@ -133,7 +147,6 @@ class Faults {
       m_.arena.Free(slot.folios, id);
       return FolioId::kNone;
     }
-    StatPending& stats = m_.charges.StatsOf(slot, memcg);
     m_.charges.Mod(slot, stats, memcg, Stat::kAnon, 1);
     m_.charges.Mod(slot, stats, memcg, Stat::kPgpgin, 1);
     m_.lru.AddNew(slot, id);

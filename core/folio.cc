@@ -9,34 +9,47 @@ namespace memcgd::core {
 namespace {
 
 constexpr int kMadvisePopulateWrite = 23;  // MADV_POPULATE_WRITE, Linux 5.14; older headers lack it
+constexpr size_t kHugePage = 2 << 20;
+constexpr size_t kFoliosBytes = FolioArena::kMaxFolios * sizeof(Folio);
+constexpr size_t kFilesBytes = FolioArena::kMaxFolios * sizeof(FileId);
+
+constexpr uint32_t kFewFolios = 1 << 15;
+constexpr uint32_t kManyFolios = 1 << 18;
+static_assert(kManyFolios * sizeof(Folio) % kHugePage == 0);
+
+void* Reserve(size_t bytes) {
+  void* memory = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  MEMCG_CHECK(memory != MAP_FAILED);
+  return memory;
+}
 
 }  // namespace
 
 FolioArena::FolioArena() {
+  // Huge pages want their alignment; what is before and after it is never touched.
+  auto reserved = reinterpret_cast<uintptr_t>(Reserve(kFoliosBytes + kHugePage));
+  auto aligned = (reserved + kHugePage - 1) / kHugePage * kHugePage;
+  if (aligned > reserved) munmap(reinterpret_cast<void*>(reserved), aligned - reserved);
+  munmap(reinterpret_cast<void*>(aligned + kFoliosBytes), kHugePage - (aligned - reserved));
+  folios_ = reinterpret_cast<Folio*>(aligned);
+  files_ = static_cast<FileId*>(Reserve(kFilesBytes));
   Locked lock(mutex_);
-  Bump(0);
+  Ensure(end_.load(std::memory_order_relaxed));
 }
 
 FolioArena::~FolioArena() {
-  for (std::atomic<Chunk*>& slot : chunks_) {
-    Chunk* chunk = slot.load(std::memory_order_relaxed);
-    if (chunk != nullptr) munmap(chunk, sizeof(Chunk));
-  }
+  munmap(folios_, kFoliosBytes);
+  munmap(files_, kFilesBytes);
 }
 
 FolioArena& FolioArena::operator=(const FolioArena& other) ABSL_NO_THREAD_SAFETY_ANALYSIS {  // at a cut
   const uint32_t end = other.end();
   Restore(end);
   free_ = other.free_;
-  for (uint32_t first = 0; first < end; first += kChunk) {
-    const Chunk& from = *other.ChunkOf(FolioId{first});
-    Chunk& to = *ChunkOf(FolioId{first});
-    const uint32_t count = std::min(kChunk, end - first);
-    std::memcpy(static_cast<void*>(to.folios), from.folios, count * sizeof(Folio));
-    for (uint32_t i = 0; i < count; ++i) {  // the files' part has memory only where file pages are
-      const Folio& folio = to.folios[i];
-      if (folio.memcg() != MemcgId::kNone && !folio.anon()) to.files[i] = from.files[i];
-    }
+  std::memcpy(static_cast<void*>(folios_), other.folios_, end * sizeof(Folio));
+  for (uint32_t i = 0; i < end; ++i) {  // the files' part has memory only where file pages are
+    const Folio& folio = folios_[i];
+    if (folio.memcg() != MemcgId::kNone && !folio.anon()) files_[i] = other.files_[i];
   }
   return *this;
 }
@@ -95,36 +108,38 @@ void FolioArena::Refill(FolioCache& cache) {
   free_[0].resize(free_[0].size() - from_list);
   cache.count = from_list;
   if (from_list > 0) return;
-  while (cache.count < kHalf) cache.free[cache.count++] = Bump(1);
-  std::reverse(cache.free.begin(), cache.free.begin() + cache.count);  // in order of address
+  uint32_t first = Raw(Bump(kHalf));
+  for (uint32_t i = kHalf; i > 0; --i)
+    cache.free[cache.count++] = FolioId{first + i - 1};  // the lowest is taken first
 }
 
-// A large folio's descriptors are neighbours, and so never straddle a chunk.
+// A large folio's descriptors are neighbours.
 FolioId FolioArena::Bump(uint32_t pages) {
   uint32_t first = end_.load(std::memory_order_relaxed);
-  if (first / kChunk != (first + pages) / kChunk && (first + pages) % kChunk != 0) {
-    first = (first / kChunk + 1) * kChunk;  // the rest of the chunk is left: at most 1023 descriptors
-  }
-  MEMCG_CHECK(first + pages <= kMaxFolios);
-  EnsureChunk(first / kChunk);
+  MEMCG_CHECK(pages <= kMaxFolios - first);
+  Ensure(first + pages);
   end_.store(first + pages, std::memory_order_relaxed);
   return FolioId{first};
 }
 
-void FolioArena::EnsureChunk(uint32_t number) {
-  std::atomic<Chunk*>& chunk = chunks_[number];
-  if (chunk.load(std::memory_order_relaxed) != nullptr) return;
-  void* memory = mmap(nullptr, sizeof(Chunk), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  MEMCG_CHECK(memory != MAP_FAILED);
-  // Faulted in as a whole: one call costs a tenth of its pages' faults.  Where the kernel cannot, they fault
-  // one by one.  The files' part only where file pages are.
-  madvise(memory, sizeof(Chunk::folios), kMadvisePopulateWrite);
-  chunk.store(static_cast<Chunk*>(memory), std::memory_order_release);  // pairs with ChunkOf()
+// Faulted in step by step: one call costs a tenth of its pages' faults, and a hundredth in huge pages.  Where
+// the kernel cannot, they fault one by one.  The files' part only where file pages are.
+void FolioArena::Ensure(uint32_t end) {
+  while (usable_end_ < end) {
+    uint32_t step = usable_end_ < kManyFolios ? kFewFolios : kManyFolios;
+    Folio* folios = folios_ + usable_end_;
+    int folios_failed = mprotect(folios, step * sizeof(Folio), PROT_READ | PROT_WRITE);
+    int files_failed = mprotect(files_ + usable_end_, step * sizeof(FileId), PROT_READ | PROT_WRITE);
+    MEMCG_CHECK(folios_failed == 0 && files_failed == 0);
+    if (step == kManyFolios) madvise(folios, step * sizeof(Folio), MADV_HUGEPAGE);
+    madvise(folios, step * sizeof(Folio), kMadvisePopulateWrite);
+    usable_end_ += step;
+  }
 }
 
 void FolioArena::Restore(uint32_t end) {
   Locked lock(mutex_);
-  for (uint32_t number = 0; number <= (end - 1) / kChunk; ++number) EnsureChunk(number);
+  Ensure(end);
   end_.store(end, std::memory_order_relaxed);
 }
 

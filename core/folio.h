@@ -23,6 +23,9 @@
 //  which
 //     cgroup it counts for, however folios move between cgroups.
 //
+// The arena's memory is one reserved range of addresses, made usable as it grows, from 6 MiB on in huge pages
+// where the machine has them: a descriptor is found by its index alone.
+//
 // Thread safety: `state` and flags by anyone who has a hold; links under the lruvec's lock; index and file
 // are written before the folio can be reached.  FolioArena: all of it.
 #ifndef MEMCGD_CORE_FOLIO_H_
@@ -110,6 +113,13 @@ struct Folio {
   bool unmapped() const { return (state.load(std::memory_order_acquire) & kUnmapped) != 0; }
   bool lru() const { return (state.load(std::memory_order_relaxed) & kLru) != 0; }
   bool dead() const { return (state.load(std::memory_order_acquire) & kDead) != 0; }  // pairs with Delete()
+  // Whether the entry that asks, whose address space is held, is all that holds it: an anonymous page, which
+  // nobody else can map any more, in no batch.  It ends, and the mapping with it, without a locked
+  // instruction.
+  bool alone() const {
+    uint64_t now = state.load(std::memory_order_acquire);
+    return (now & kHolds) == kOneMapping && MemcgOf(now) != MemcgId::kNone;
+  }
   // The condition to isolate: for the one caller that finds the bit set, the cgroup on whose list the folio
   // is (a deletion may take it off the folio at once); else kNone.  acq_rel: pairs with itself and with
   // SetLru(), so that the links are the winner's.
@@ -157,10 +167,10 @@ class FolioArena {
   // At a cut of both; this one is new.
   FolioArena& operator=(const FolioArena& other);
 
-  Folio& Get(FolioId id) const { return ChunkOf(id)->folios[Raw(id) % kChunk]; }
+  Folio& Get(FolioId id) const { return folios_[Raw(id)]; }
   void Prefetch(FolioId id) const { __builtin_prefetch(&Get(id), 1); }
   // The file whose page it is; memory that only file pages have.
-  FileId& FileOf(FolioId id) const { return ChunkOf(id)->files[Raw(id) % kChunk]; }
+  FileId& FileOf(FolioId id) const { return files_[Raw(id)]; }
   // The head of the folio that this page is part of.
   FolioId HeadOf(FolioId page) const {
     const Folio& folio = Get(page);
@@ -173,13 +183,22 @@ class FolioArena {
   FolioId AllocatePage(FolioCache& cache, MemcgId memcg, uint32_t flags, uint64_t holds) {
     if (cache.count == 0) Refill(cache);
     FolioId id = cache.free[--cache.count];
+    if (cache.count >= kAhead) Prefetch(cache.free[cache.count - kAhead]);
     cache.CountInUse(1);
-    Folio& folio = Get(id);
-    folio.next = folio.prev = FolioId::kNone;
-    folio.index = 0;
-    folio.flags.store(flags, std::memory_order_relaxed);
-    folio.state.store(Folio::StateOf(memcg, holds), std::memory_order_relaxed);
+    Make(Get(id), memcg, flags, holds);
     return id;
+  }
+  // The i-th descriptor that AllocatePage() would give next, made as it makes it; TakePages() takes those
+  // before the count.  REQUIRES: i < cache.count.
+  FolioId MakeNextPage(const FolioCache& cache, uint32_t i, MemcgId memcg, uint32_t flags, uint64_t holds) {
+    FolioId id = cache.free[cache.count - 1 - i];
+    if (cache.count > i + kAhead) Prefetch(cache.free[cache.count - 1 - i - kAhead]);
+    Make(Get(id), memcg, flags, holds);
+    return id;
+  }
+  static void TakePages(FolioCache& cache, uint32_t count) {
+    cache.count -= count;
+    cache.CountInUse(count);
   }
   // The descriptor may be reused at once.
   void Free(FolioCache& cache, FolioId head) { Free(cache, head, Get(head)); }
@@ -199,24 +218,27 @@ class FolioArena {
   void Restore(uint32_t end);
 
  private:
-  static constexpr uint32_t kChunk = 1u << 15;  // descriptors
-  struct Chunk {
-    Folio folios[kChunk];
-    FileId files[kChunk];
-  };
+  static constexpr uint32_t kAhead = 8;  // allocations before a descriptor is taken it is brought near
 
-  Chunk* ChunkOf(FolioId id) const {
-    return chunks_[Raw(id) / kChunk].load(std::memory_order_acquire);  // pairs with EnsureChunk()
+  static void Make(Folio& folio, MemcgId memcg, uint32_t flags, uint64_t holds) {
+    folio.next = folio.prev = FolioId::kNone;
+    folio.index = 0;
+    folio.flags.store(flags, std::memory_order_relaxed);
+    folio.state.store(Folio::StateOf(memcg, holds), std::memory_order_relaxed);
   }
   void FreeLarge(FolioCache& cache, FolioId head);
   FolioId Bump(uint32_t pages) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void EnsureChunk(uint32_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Makes the descriptors below `end` usable.
+  void Ensure(uint32_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Refill(FolioCache& cache);
   void GiveBack(FolioCache& cache);
 
-  std::array<std::atomic<Chunk*>, kMaxFolios / kChunk> chunks_{};
+  // Reserved for kMaxFolios; usable below usable_end_.  Constant: an index that reaches anyone is below it.
+  Folio* folios_;
+  FileId* files_;
   std::atomic<uint32_t> end_{2};  // 0 is none, 1 is the zero page
   Mutex mutex_;
+  uint32_t usable_end_ ABSL_GUARDED_BY(mutex_) = 0;
   std::array<std::vector<FolioId>, kMaxOrder + 1> free_ ABSL_GUARDED_BY(mutex_);  // by order, last freed last
 };
 

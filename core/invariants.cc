@@ -97,14 +97,15 @@ class Checker {
       CountTables(mm);
       int64_t total = 0, accounted = 0;
       PageNumber last_end = 0;
-      for (const auto& [first, vma] : mm.vmas.areas()) {
-        if (first != vma.range.first || vma.range.empty() || first < last_end) {
-          Wrong(absl::StrCat("address space ", id, ": area at page ", first, " overlaps or is empty"));
+      mm.vmas.ForEach([&](const Vma& vma) {
+        if (vma.range.empty() || vma.range.first < last_end) {
+          Wrong(absl::StrCat("address space ", id, ": area at page ", vma.range.first,
+                             " overlaps or is empty"));
         }
         last_end = vma.range.end;
         total += static_cast<int64_t>(vma.range.pages());
         if (vma.accounted) accounted += static_cast<int64_t>(vma.range.pages());
-      }
+      });
       if (total != mm.total_pages)
         Wrong(absl::StrCat("address space ", id, ": total_pages ", mm.total_pages, ", areas ", total));
       if (accounted != mm.committed_pages) {

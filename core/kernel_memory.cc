@@ -53,9 +53,9 @@ bool KernelMemory<Forms>::CopyTables(CpuSlot& slot, Mm& parent, Mm& child) {
     };
     parent.page_table.ForEachTable(range, make);
   };
-  for (const auto& [first, vma] : parent.vmas.areas()) {
+  parent.vmas.ForEach([&copy](const Vma& vma) {
     if (vma.has_anon_vma) copy(vma.range);
-  }
+  });
   if (parent.stack_unplaced) copy({kStackTopPage, kStackTopPage + 1});
   child.stack_unplaced = parent.stack_unplaced;
   return made;

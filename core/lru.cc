@@ -10,6 +10,8 @@ bool IsTaken(uint64_t state) {
   return Folio::RefsOf(state) != 0 || (Folio::MapcountOf(state) != 0 && (state & Folio::kDead) != 0);
 }
 
+}  // namespace
+
 // Holds a list lock over a run of folios, and counts what the run adds to the lists of one cgroup.
 template <class Forms>
 class LruvecRun {
@@ -69,13 +71,12 @@ class LruvecRun {
   std::array<int32_t, kLruLists> pages_{};
 };
 
-}  // namespace
-
 template <class Forms>
 void Lru<Forms>::Add(CpuSlot& slot, FolioId head) {
   Folio& folio = arena_.Get(head);
   folio.Get();
   slot.lru_add.folios[slot.lru_add.count++] = head;
+  slot.lru_add_unshared = 0;
   if (slot.lru_add.count == FolioBatch::kSize || folio.order() > 0) DrainAdd(slot);
 }
 
@@ -88,16 +89,18 @@ void Lru<Forms>::Drain(CpuSlot& slot) {
 
 template <class Forms>
 void Lru<Forms>::DrainAdd(CpuSlot& slot) {
-  PutOnLists(slot, slot.lru_add);
+  PutOnLists(slot, slot.lru_add, std::exchange(slot.lru_add_unshared, 0));
 }
 
 // Each folio goes to its list and out of the batch in one step.
 template <class Forms>
-void Lru<Forms>::PutOnLists(CpuSlot& slot, FolioBatch& batch) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+void Lru<Forms>::PutOnLists(CpuSlot& slot, FolioBatch& batch,
+                            uint32_t unshared) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   FolioBatch unheld;  // ended when the run's lock is let go of
   {
     LruvecRun<Forms> run(tree_, charges_, slot);
-    for (uint32_t i = 0; i < batch.count; ++i) {
+    const uint32_t shared = batch.count - unshared;
+    for (uint32_t i = 0; i < shared; ++i) {
       FolioId head = batch.folios[i];
       Folio& folio = arena_.Get(head);
       uint64_t state = folio.state.load(std::memory_order_acquire);
@@ -116,9 +119,57 @@ void Lru<Forms>::PutOnLists(CpuSlot& slot, FolioBatch& batch) ABSL_NO_THREAD_SAF
       uint64_t before = folio.state.fetch_add(change, std::memory_order_acq_rel);
       if ((before & Folio::kHolds) == Folio::kOneRef) unheld.folios[unheld.count++] = head;
     }
+    if (unshared > 0) PutUnshared(batch, shared, run, unheld);
     batch.count = 0;
   }
   for (uint32_t i = 0; i < unheld.count; ++i) End(slot, unheld.folios[i]);
+}
+
+// The same for pages that nobody else can reach: no locked instruction, and what goes to one list is linked
+// beforehand.
+template <class Forms>
+void Lru<Forms>::PutUnshared(const FolioBatch& batch, uint32_t begin, LruvecRun<Forms>& run,
+                             FolioBatch& unheld) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  MemcgId last = MemcgId::kNone;
+  Lruvec* lruvec = nullptr;  // of `last`, locked
+  LruList list{};
+  FolioId front = FolioId::kNone, back = FolioId::kNone;  // linked, for that list
+  int32_t pages = 0;
+  auto push = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    if (pages == 0) return;
+    lruvec->PushFrontRun(arena_, list, front, back, pages);
+    run.Count(list, pages);
+    front = FolioId::kNone;
+    pages = 0;
+  };
+  for (uint32_t i = begin; i < batch.count; ++i) {
+    FolioId id = batch.folios[i];
+    Folio& folio = arena_.Get(id);
+    uint64_t state = folio.state.load(std::memory_order_relaxed);
+    if ((state & Folio::kHolds) == Folio::kOneRef) {  // not worth a list
+      folio.state.store(state - Folio::kOneRef, std::memory_order_relaxed);
+      unheld.folios[unheld.count++] = id;
+      continue;
+    }
+    LruList wanted = LruListOf(folio.flags.load(std::memory_order_relaxed));
+    if (Folio::MemcgOf(state) != last || wanted != list) {
+      push();
+      last = Folio::MemcgOf(state);
+      lruvec = &run.Lock(last);
+      list = wanted;
+    }
+    folio.next = front;
+    folio.prev = FolioId::kNone;
+    if (front == FolioId::kNone) {
+      back = id;
+    } else {
+      arena_.Get(front).prev = id;
+    }
+    front = id;
+    ++pages;
+    folio.state.store(state - Folio::kOneRef + Folio::kLru, std::memory_order_release);  // as above
+  }
+  push();
 }
 
 // isolate_lru_folios(): a folio that its last holder is about to end stays, at the list's head.
@@ -376,13 +427,40 @@ void Lru<Forms>::Discharge(CpuSlot& slot, FolioId head) {
   charges_.Uncharge(slot, memcg, pages);
 }
 
-// Nobody else can reach them: only the lists need their lock, kept over a run of folios of one cgroup.
 template <class Forms>
-void Lru<Forms>::FlushEnded(CpuSlot& slot) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+void Lru<Forms>::FlushEnded(CpuSlot& slot) {
+  UnlinkEnded(slot);
+  for (uint32_t i = 0; i < slot.ended.count; ++i) {
+    FolioId head = slot.ended.folios[i];
+    if (head == FolioId::kNone) continue;
+    Folio& folio = arena_.Get(head);
+    if (folio.Has(kFolioSwapped | kFolioSwapCache)) charges_.FreeSwap(slot, folio);
+    arena_.Free(slot.folios, head, folio);
+  }
+  slot.ended.count = 0;
+}
+
+// Nobody else can reach them: only the lists need their lock, kept over a run of folios of one cgroup.  What
+// was touched in order is neighbours on its list, which are cut out of it together; where it is not, a
+// folio's neighbours are brought near some folios before.
+template <class Forms>
+void Lru<Forms>::UnlinkEnded(CpuSlot& slot) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  constexpr uint32_t kAhead = 8;
   LruvecRun<Forms> run(tree_, charges_, slot);
   MemcgId last = MemcgId::kNone;
+  Lruvec* lruvec = nullptr;  // of `last`, locked
   uint32_t last_pages = 0;   // of `last`, ended since
   uint32_t last_mapped = 0;  // of them, those that end with their mapping: anonymous ones
+  // Neighbours on a list of `last`.
+  FolioId front = FolioId::kNone, back = FolioId::kNone;
+  LruList list{};
+  int32_t pages = 0;
+  auto unlink = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    if (pages == 0) return;
+    lruvec->UnlinkRun(arena_, list, front, back, pages);
+    run.Count(list, -pages);
+    pages = 0;
+  };
   auto uncharge = [&] {
     if (last_pages == 0) return;
     if (last_mapped > 0) charges_.ModStat(slot, last, Stat::kAnon, -static_cast<int32_t>(last_mapped));
@@ -392,39 +470,57 @@ void Lru<Forms>::FlushEnded(CpuSlot& slot) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   };
   for (uint32_t i = 0; i < slot.ended.count; ++i) {
     FolioId head = slot.ended.folios[i];
-    Folio& folio = arena_.Get(head);
+    const Folio& folio = arena_.Get(head);
     uint64_t state = folio.state.load(std::memory_order_acquire);
-    if (charges_.models_reclaim() && IsTaken(state)) {
-      LetGoOfIsolated(slot, head);
+    MemcgId memcg = Folio::MemcgOf(state);
+    if (memcg == MemcgId::kNone) {  // a tombstone: it was, when it died
+      LeaveIsolated(slot, i, state);
       continue;
     }
-    MemcgId memcg = Folio::MemcgOf(state);
-    if (memcg != MemcgId::kNone) {
-      if (memcg != last) {
-        uncharge();
-        last = memcg;
-      }
-      Lruvec& lruvec = run.Lock(memcg);
-      state = folio.state.load(std::memory_order_relaxed);
-      if (charges_.models_reclaim() && IsTaken(state)) {
-        LetGoOfIsolated(slot, head);
-        continue;
-      }
-      uint32_t flags = folio.flags.load(std::memory_order_relaxed);
-      uint32_t pages = 1u << (flags >> kFolioOrderShift);
-      if ((state & Folio::kLru) != 0) {
-        LruList list = LruListOf(flags);
-        lruvec.Unlink(arena_, list, head, folio);
-        run.Count(list, -static_cast<int32_t>(pages));
-      }
-      last_pages += pages;
-      last_mapped += Folio::IsMapped(state);
+    if (memcg != last) {
+      unlink();
+      uncharge();
+      last = memcg;
+      lruvec = &run.Lock(memcg);
     }
-    if (folio.Has(kFolioSwapped | kFolioSwapCache)) charges_.FreeSwap(slot, folio);
-    arena_.Free(slot.folios, head, folio);
+    state = folio.state.load(std::memory_order_relaxed);
+    if (LeaveIsolated(slot, i, state)) continue;
+    uint32_t flags = folio.flags.load(std::memory_order_relaxed);
+    int32_t folio_pages = 1 << (flags >> kFolioOrderShift);
+    last_pages += static_cast<uint32_t>(folio_pages);
+    last_mapped += Folio::IsMapped(state);
+    if ((state & Folio::kLru) == 0) continue;
+    if (pages > 0 && folio.next == front && list == LruListOf(flags)) {
+      front = head;
+    } else if (pages > 0 && folio.prev == back && list == LruListOf(flags)) {
+      back = head;
+    } else {
+      unlink();
+      front = back = head;
+      list = LruListOf(flags);
+      if (i + kAhead < slot.ended.count) PrefetchNeighbours(slot.ended.folios[i + kAhead], memcg);
+    }
+    pages += folio_pages;
   }
-  slot.ended.count = 0;
+  unlink();
   uncharge();
+}
+
+// Where reclaim has taken the i-th of those that end, it is reclaim's to free.
+template <class Forms>
+bool Lru<Forms>::LeaveIsolated(CpuSlot& slot, uint32_t i, uint64_t state) {
+  if (!charges_.models_reclaim() || !IsTaken(state)) return false;
+  LetGoOfIsolated(slot, std::exchange(slot.ended.folios[i], FolioId::kNone));
+  return true;
+}
+
+// Of a folio that is about to end, where its links are those of the cgroup whose lock is held.
+template <class Forms>
+void Lru<Forms>::PrefetchNeighbours(FolioId head, MemcgId memcg) {
+  const Folio& folio = arena_.Get(head);
+  if (folio.memcg() != memcg || !folio.lru()) return;
+  arena_.Prefetch(folio.prev);
+  arena_.Prefetch(folio.next);
 }
 
 // Reclaim took it before its only mapping ended without a locked instruction (PageCache::Unmap): so that ends

@@ -27,6 +27,9 @@ struct Isolated {
 };
 
 template <class Forms>
+class LruvecRun;
+
+template <class Forms>
 class Lru {
  public:
   Lru(MemcgTree& tree, FolioArena& arena, Charges<Forms>& charges)
@@ -54,13 +57,15 @@ class Lru {
   // with the rest: ended when the CPU's batch of such is full, or the event ends.
   void End(CpuSlot& slot, FolioId head) {
     slot.ended.folios[slot.ended.count++] = head;
-    if (slot.ended.count == FolioBatch::kSize) FlushEnded(slot);
+    if (slot.ended.count == EndedFolios::kSize) FlushEnded(slot);
   }
   void FlushEnded(CpuSlot& slot);
-  // Puts a folio that nobody else can reach yet in the CPU's batch; the batch's reference is in `refs`
-  // already.
+  // How many AddNew() would only put there.
+  static uint32_t Room(const CpuSlot& slot) { return FolioBatch::kSize - 1 - slot.lru_add.count; }
+  // Puts an anonymous page that nobody else can reach yet in the CPU's batch, whose reference it has already.
   void AddNew(CpuSlot& slot, FolioId head) {
     slot.lru_add.folios[slot.lru_add.count++] = head;
+    ++slot.lru_add_unshared;
     if (slot.lru_add.count == FolioBatch::kSize) DrainAdd(slot);
   }
 
@@ -68,7 +73,8 @@ class Lru {
   // back by PutOnLists() or ends by Put().
   Isolated Isolate(CpuSlot& slot, MemcgId memcg, LruList list, int64_t pages, FolioBatch& taken);
   // Each folio of the batch goes to the list that its flags name, and the batch's reference is dropped.
-  void PutOnLists(CpuSlot& slot, FolioBatch& batch);
+  // The last `unshared` of them are as CpuSlot::lru_add_unshared says.
+  void PutOnLists(CpuSlot& slot, FolioBatch& batch, uint32_t unshared = 0);
   // To the tail of its inactive list, where it is on a list: what reclaim waited for is written.
   void Rotate(CpuSlot& slot, FolioId head);
 
@@ -83,11 +89,17 @@ class Lru {
   // What is counted for the folio's cgroup, `state` being that of the moment at which this changed.
   void MoveStats(CpuSlot& slot, const Folio& folio, uint64_t state, MemcgId from, MemcgId to);
   void DrainAdd(CpuSlot& slot);
+  // Of the batch's folios, those from `begin` on.
+  void PutUnshared(const FolioBatch& batch, uint32_t begin, LruvecRun<Forms>& run, FolioBatch& unheld);
   void DrainActivate(CpuSlot& slot);
   void DrainLazyFree(CpuSlot& slot);
   // Isolates the folio by its LRU bit, changes flags and puts it on the list that they name.  The cgroup
   // whose list it is, or kNone: in a batch, isolated by another, or dead.
   MemcgId Move(CpuSlot& slot, FolioId head, uint32_t set, uint32_t clear);
+  // Takes those that end off their lists and uncharges them.
+  void UnlinkEnded(CpuSlot& slot);
+  bool LeaveIsolated(CpuSlot& slot, uint32_t i, uint64_t state);
+  void PrefetchNeighbours(FolioId head, MemcgId memcg);
   void PutBatch(CpuSlot& slot, FolioBatch& batch);
   void LetGoOfIsolated(CpuSlot& slot, FolioId head);
   bool BatchHolds(const FolioBatch& batch, FolioId head) const;

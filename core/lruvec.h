@@ -42,10 +42,20 @@ struct Lruvec {
   };
 
   void PushFront(FolioArena& arena, LruList list, FolioId id, Folio& folio)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(lock) {
+    PushFrontRun(arena, list, id, id, folio.pages());
+  }
+  // Folios that are linked from `front` to `back`, with so many pages.
+  void PushFrontRun(FolioArena& arena, LruList list, FolioId front, FolioId back, int64_t pages)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(lock);
+  void Unlink(FolioArena& arena, LruList list, FolioId id, Folio& folio) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lock) {
+    UnlinkRun(arena, list, id, id, folio.pages());
+  }
+  // Neighbours from `front` to `back`, with so many pages.
+  void UnlinkRun(FolioArena& arena, LruList list, FolioId front, FolioId back, int64_t pages)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(lock);
   void PushBack(FolioArena& arena, LruList list, FolioId id, Folio& folio)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(lock);
-  void Unlink(FolioArena& arena, LruList list, FolioId id, Folio& folio) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lock);
 
   // The node's, where the node has one lock for all lists; else its own.
   explicit Lruvec(SpinLock* node_lock) : lock(node_lock != nullptr ? *node_lock : own_lock) {}
@@ -58,17 +68,18 @@ struct Lruvec {
   std::atomic<int64_t> nonresident_age{0};
 };
 
-inline void Lruvec::PushFront(FolioArena& arena, LruList which, FolioId id, Folio& folio) {
+inline void Lruvec::PushFrontRun(FolioArena& arena, LruList which, FolioId front, FolioId back,
+                                 int64_t pages) {
   List& list = lists[static_cast<size_t>(which)];
-  folio.prev = FolioId::kNone;
-  folio.next = list.head;
+  arena.Get(front).prev = FolioId::kNone;
+  arena.Get(back).next = list.head;
   if (list.head != FolioId::kNone) {
-    arena.Get(list.head).prev = id;
+    arena.Get(list.head).prev = back;
   } else {
-    list.tail = id;
+    list.tail = back;
   }
-  list.head = id;
-  list.pages += folio.pages();
+  list.head = front;
+  list.pages += pages;
 }
 
 inline void Lruvec::PushBack(FolioArena& arena, LruList which, FolioId id, Folio& folio) {
@@ -84,31 +95,34 @@ inline void Lruvec::PushBack(FolioArena& arena, LruList which, FolioId id, Folio
   list.pages += folio.pages();
 }
 
-inline void Lruvec::Unlink(FolioArena& arena, LruList which, FolioId id, Folio& folio) {
+inline void Lruvec::UnlinkRun(FolioArena& arena, LruList which, FolioId front, FolioId back, int64_t pages) {
   List& list = lists[static_cast<size_t>(which)];
-  FolioId prev = folio.prev, next = folio.next;
+  FolioId prev = arena.Get(front).prev, next = arena.Get(back).next;
   if (prev != FolioId::kNone) {
     arena.Get(prev).next = next;
   } else {
-    MEMCG_CHECK(list.head == id);
+    MEMCG_CHECK(list.head == front);
     list.head = next;
   }
   if (next != FolioId::kNone) {
     arena.Get(next).prev = prev;
   } else {
-    MEMCG_CHECK(list.tail == id);
+    MEMCG_CHECK(list.tail == back);
     list.tail = prev;
   }
-  list.pages -= folio.pages();
+  list.pages -= pages;
 }
 
-// A CPU's folios on their way to a list (PAGEVEC_SIZE).
-struct FolioBatch {
-  static constexpr uint32_t kSize = 31;
+template <uint32_t kMost>
+struct FoliosOf {
+  static constexpr uint32_t kSize = kMost;
   std::array<FolioId, kSize + 1> folios;  // reclaim isolates up to 32
-
   uint32_t count = 0;
 };
+// A CPU's folios on their way to a list (PAGEVEC_SIZE).
+using FolioBatch = FoliosOf<31>;
+// Those that end together: as many as a core's first cache holds with their neighbours.
+using EndedFolios = FoliosOf<128>;
 
 }  // namespace memcgd::core
 

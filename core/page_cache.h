@@ -81,12 +81,7 @@ class PageCache {
   // By the holder of the entry's address space.
   void Unmap(CpuSlot& slot, FolioId page) {
     Folio& folio = arena_.Get(page);
-    uint64_t state = folio.state.load(std::memory_order_acquire);
-    if ((state & Folio::kHolds) == Folio::kOneMapping && Folio::MemcgOf(state) != MemcgId::kNone) {
-      // An anonymous page of ours alone: no other entry to copy it from, no batch.  It ends, and the mapping
-      // with it, without a locked instruction.
-      return lru_.End(slot, page);
-    }
+    if (folio.alone()) return lru_.End(slot, page);
     if (folio.Has(kFolioTail)) return UnmapTail(slot, page);
     uint64_t before = folio.state.fetch_sub(Folio::kOneMapping, std::memory_order_acq_rel);
     if (Folio::MapcountOf(before) == 1) UnmapLast(slot, page, before);

@@ -36,8 +36,12 @@ class PageTable {
   // The pages that one table maps: 2 MiB, 1 GiB, 512 GiB.
   static constexpr uint64_t PagesOf(TableLevel level) { return uint64_t{512} << (9 * Raw(level)); }
 
+  // Whether it has no table, and so no entry.
+  bool empty() const { return upper_.empty(); }
   // The entry, or null where it has no table.
   Pte* Find(PageNumber page) { return entries_.Find(page); }
+  // The entries of the page's table of the lowest level, of its first page first; null where it has none.
+  Pte* FindLeaf(PageNumber page) { return entries_.FindLeaf(page); }
   void Prefetch(PageNumber page) const { entries_.Prefetch(page); }
   // Calls fn(page, entry&) for each present entry, in order.
   template <typename... Fns>

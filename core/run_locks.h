@@ -54,6 +54,7 @@ class RunLocks {
     spaces_[spaces_count_++] = &mm;
   }
   void LeaveSpaces() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    for (uint32_t cpu : cpus_) m_.cpus[cpu]->lru_add_unshared = 0;
     for (uint32_t i = 0; i < spaces_count_; ++i) spaces_[i]->mutex.Unlock();
     spaces_count_ = 0;
     ++epoch_;

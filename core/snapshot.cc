@@ -382,19 +382,18 @@ void Snapshot::WalkSpaces(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS
       a(area.delta);
       a(area.has_anon_vma);
     });
-    uint64_t areas = a.Size(mm.vmas.areas().size());
+    uint64_t areas = a.Size(mm.vmas.size());
     if constexpr (Archive::kReads) {
       for (uint64_t i = 0; i < areas && a.ok(); ++i) {
         Vma vma;
         WalkVma(a, vma);
-        if (mm.vmas.areas().contains(vma.range.first)) return a.Fail();
-        mm.vmas.Insert(vma);
+        if (!mm.vmas.Insert(vma)) return a.Fail();
       }
       MemcgId memcg = mm.memcg.load(std::memory_order_relaxed);
       if (Raw(memcg) >= m.tree.all().size() || m.tree.all()[Raw(memcg)] == nullptr) return a.Fail();
       ++m.tree.Get(memcg).spaces;
     } else {
-      for (auto& [first, vma] : mm.vmas.areas()) WalkVma(a, vma);
+      mm.vmas.ForEach([&a](Vma vma) { WalkVma(a, vma); });
     }
     WalkPageTable(a, mm.page_table);
   }

@@ -8,12 +8,11 @@
 #ifndef MEMCGD_CORE_SPARSE_ARRAY_H_
 #define MEMCGD_CORE_SPARSE_ARRAY_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
-#include <iterator>
 #include <memory>
-#include <utility>
 #include <variant>
 
 #include "absl/container/btree_map.h"
@@ -21,38 +20,45 @@
 
 namespace memcgd::core {
 
-// kRecent: look-ups of so many directories, by their numbers' low bits, skip the B-tree.
+// kRecent, a power of two: look-ups of so many directories skip the B-tree, by their numbers' low bits; of
+// more where there are more, so that a large area's do wherever they fall.
 template <uint64_t kFanout, uint64_t kRecent, typename Label = std::monostate>
 class SparseArray {
  public:
   static constexpr uint32_t kLeafEntries = 512;
 
   SparseArray() = default;
+  SparseArray(const SparseArray&) = delete;
   SparseArray& operator=(const SparseArray& other) {
     directories_.clear();
-    recent_.fill({});
+    std::fill_n(recent_, recents_, Recent{});
     leaves_ = other.leaves_;
     for (const auto& [number, from] : other.directories_) {
-      auto to = std::make_unique<Directory>();
+      Directory& to = EnsureDirectory(number);
       for (size_t slot = 0; slot < kFanout; ++slot) {
-        if ((*from)[slot] != nullptr) (*to)[slot] = std::make_unique<Leaf>(*(*from)[slot]);
+        if ((*from)[slot] != nullptr) to[slot] = std::make_unique<Leaf>(*(*from)[slot]);
       }
-      directories_.emplace_hint(directories_.end(), number, std::move(to));
     }
     return *this;
   }
 
   // The entry, or null where its leaf does not exist.
   uint32_t* Find(PageNumber page) {
+    uint32_t* leaf = FindLeaf(page);
+    return leaf == nullptr ? nullptr : &leaf[page % kLeafEntries];
+  }
+  // The kLeafEntries entries of the page's leaf, good until FreeLeaves() takes it; null where it does not
+  // exist.
+  uint32_t* FindLeaf(PageNumber page) {
     Directory* directory = FindDirectory(page / kDirectoryEntries);
     if (directory == nullptr) return nullptr;
     Leaf* leaf = (*directory)[page / kLeafEntries % kFanout].get();
-    return leaf == nullptr ? nullptr : &leaf->entries[page % kLeafEntries];
+    return leaf == nullptr ? nullptr : leaf->entries.data();
   }
   // The entry; its leaf is made, with that label, where it does not exist.
   uint32_t& Ensure(PageNumber page, Label label = {}) {
     uint64_t number = page / kDirectoryEntries;
-    const Recent& recent = recent_[number % kRecent];
+    const Recent& recent = RecentOf(number);
     Directory& directory = number == recent.number ? *recent.directory : EnsureDirectory(number);
     std::unique_ptr<Leaf>& leaf = directory[page / kLeafEntries % kFanout];
     if (leaf == nullptr) {
@@ -64,7 +70,7 @@ class SparseArray {
   }
   // Brings the entry's cache line near, where its leaf is found without the B-tree.
   void Prefetch(PageNumber page) const {
-    const Recent& recent = recent_[page / kDirectoryEntries % kRecent];
+    const Recent& recent = RecentOf(page / kDirectoryEntries);
     if (recent.number != page / kDirectoryEntries) return;
     const Leaf* leaf = (*recent.directory)[page / kLeafEntries % kFanout].get();
     if (leaf != nullptr) __builtin_prefetch(&leaf->entries[page % kLeafEntries], 1);
@@ -101,7 +107,6 @@ class SparseArray {
   // The same; calls gone(page of its first entry, label) for each.
   template <typename Gone>
   void FreeLeaves(PageRange range, Gone gone) {
-    bool freed = false;
     for (auto it = directories_.lower_bound(range.first / kDirectoryEntries); it != directories_.end();) {
       PageNumber base = it->first * kDirectoryEntries;
       if (base >= range.end) break;
@@ -114,19 +119,20 @@ class SparseArray {
         leaf = nullptr;
         --leaves_;
       }
-      freed |= whole;
-      it = whole ? directories_.erase(it) : std::next(it);
+      if (!whole) {
+        ++it;
+        continue;
+      }
+      if (Recent& recent = RecentOf(it->first); recent.number == it->first) recent = {};
+      it = directories_.erase(it);
     }
-    if (freed) recent_.fill({});
   }
   // Whether the leaf that holds the page exists and has no entry.
   bool IsEmptyLeaf(PageNumber page) {
-    Directory* directory = FindDirectory(page / kDirectoryEntries);
-    if (directory == nullptr) return false;
-    Leaf* leaf = (*directory)[page / kLeafEntries % kFanout].get();
+    const uint32_t* leaf = FindLeaf(page);
     if (leaf == nullptr) return false;
     for (uint32_t i = 0; i < kLeafEntries; i += 8) {
-      if (!AllZero(&leaf->entries[i])) return false;
+      if (!AllZero(&leaf[i])) return false;
     }
     return true;
   }
@@ -139,6 +145,10 @@ class SparseArray {
     [[no_unique_address]] Label label{};
   };
   using Directory = std::array<std::unique_ptr<Leaf>, kFanout>;
+  struct Recent {
+    uint64_t number = ~uint64_t{0};
+    Directory* directory = nullptr;
+  };
 
   static constexpr size_t kManyLeaves = 64;  // 32,768 entries: what they name is more than a core's own cache
   static constexpr uint32_t kAhead = 8;
@@ -182,12 +192,19 @@ class SparseArray {
 
   Directory& EnsureDirectory(uint64_t number) {
     std::unique_ptr<Directory>& directory = directories_[number];
-    if (directory == nullptr) directory = std::make_unique<Directory>();
-    recent_[number % kRecent] = {number, directory.get()};
+    if (directory == nullptr) {
+      directory = std::make_unique<Directory>();
+      if (2 * directories_.size() > recents_) {
+        recents_ *= 4;
+        many_recent_ = std::make_unique<Recent[]>(recents_);
+        recent_ = many_recent_.get();
+      }
+    }
+    RecentOf(number) = {number, directory.get()};
     return *directory;
   }
   Directory* FindDirectory(uint64_t number) {
-    Recent& recent = recent_[number % kRecent];
+    Recent& recent = RecentOf(number);
     if (number == recent.number) return recent.directory;
     auto found = directories_.find(number);
     if (found == directories_.end()) return nullptr;
@@ -195,13 +212,14 @@ class SparseArray {
     return recent.directory;
   }
 
+  Recent& RecentOf(uint64_t number) const { return recent_[number & (recents_ - 1)]; }
+
   absl::btree_map<uint64_t, std::unique_ptr<Directory>> directories_;
   size_t leaves_ = 0;
-  struct Recent {
-    uint64_t number = ~uint64_t{0};
-    Directory* directory = nullptr;
-  };
-  std::array<Recent, kRecent> recent_;
+  std::array<Recent, kRecent> few_recent_;
+  std::unique_ptr<Recent[]> many_recent_;  // where few are not enough
+  Recent* recent_ = few_recent_.data();
+  uint64_t recents_ = kRecent;
 };
 
 }  // namespace memcgd::core

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <string>
@@ -132,6 +133,93 @@ BENCHMARK_CAPTURE(BM_TouchAndUnmap, at_random, true)
     ->Arg(1'000'000)
     ->Arg(10'000'000)
     ->Unit(benchmark::kMillisecond);
+
+// A node of 64 CPUs that each thread of a benchmark feeds on a stream of its own, as thread 7 + its index on
+// the CPU of its index.
+enum class Apart { kCgroups, kProcesses, kThreads };  // what the threads have of their own, at least
+class SharedNode {
+ public:
+  SharedNode(int threads, Apart apart, core::CommitBatch commit_batch) {
+    core::NodeConfig config;
+    config.cpus = 64;
+    config.memory_bytes = uint64_t{128} << 30;
+    config.mechanisms.commit_batch = commit_batch;
+    node_ = std::move(*core::Node::Create(config));
+    std::vector<core::WideEvent> setup;
+    for (uint32_t i = 0; i < static_cast<uint32_t>(threads); ++i) {
+      const uint32_t tid = 7 + i, leaf = apart == Apart::kCgroups ? i : 0;
+      setup.push_back({.body = core::wide::DefinePath{1 + i, "/a/b/c/d/" + std::to_string(leaf)}});
+      setup.push_back({.body = core::wide::CgroupCreate{1 + i}});
+      setup.push_back(
+          {.tid = tid, .body = core::wide::BaselineProcess{apart == Apart::kThreads ? 7 : tid, 1 + i}});
+    }
+    core::BatchResult result;
+    if (!node_->Apply(node_->OpenStream("setup"), {0, {}, setup}, &result).ok()) std::abort();
+  }
+  core::Node& operator*() { return *node_; }
+
+ private:
+  std::unique_ptr<core::Node> node_;
+};
+std::unique_ptr<SharedNode> shared_node;  // of the benchmark that runs
+
+core::Event RangeEvent(core::EventKind kind, uint32_t thread, uint64_t page, uint64_t pages) {
+  return {core::Event::Head(kind, thread, 7 + thread, 0), core::Event::RangeBody(page, pages)};
+}
+
+// Applies the events over and over, on the threads of the benchmark.
+void ApplyOverAndOver(benchmark::State& state, const std::vector<core::Event>& events, size_t batch_events) {
+  core::EventStream* stream = nullptr;
+  core::BatchResult result;
+  for (auto _ : state) {
+    if (stream == nullptr) stream = (**shared_node).OpenStream(std::to_string(state.thread_index()));
+    for (size_t i = 0; i < events.size(); i += batch_events) {
+      core::Batch batch{0, std::span(events).subspan(i, std::min(batch_events, events.size() - i)), {}};
+      if (!(**shared_node).Apply(stream, batch, &result).ok()) std::abort();
+    }
+  }
+  const uint64_t applied = events.size() * static_cast<uint64_t>(state.iterations());
+  if (result.outcomes[static_cast<size_t>(core::Outcome::kOk)] != applied) std::abort();
+}
+
+// 128 MiB mapped and unmapped, by processes of one cgroup: the commit account.
+void BM_MapAndUnmap(benchmark::State& state, core::CommitBatch commit_batch) {
+  if (state.thread_index() == 0) {
+    shared_node = std::make_unique<SharedNode>(state.threads(), Apart::kProcesses, commit_batch);
+  }
+  constexpr uint64_t kPages = (128 << 20) / 4096;
+  const uint32_t thread = static_cast<uint32_t>(state.thread_index());
+  std::vector<core::Event> events;
+  for (int pair = 0; pair < 4096; ++pair) {
+    events.push_back(RangeEvent(core::EventKind::kMmapAnon, thread, 0x7f0000000, kPages));
+    events.push_back(RangeEvent(core::EventKind::kMunmap, thread, 0x7f0000000, kPages));
+  }
+  ApplyOverAndOver(state, events, events.size());
+  state.SetItemsProcessed(state.iterations() * 4096);
+}
+BENCHMARK_CAPTURE(BM_MapAndUnmap, by_policy, core::CommitBatch::kByPolicy)->ThreadRange(1, 2)->UseRealTime();
+BENCHMARK_CAPTURE(BM_MapAndUnmap, small, core::CommitBatch::kSmall)->ThreadRange(1, 2)->UseRealTime();
+
+// 65536 pages touched and given back, over and over: on two threads against one, by what the threads share.
+void BM_TouchOnThreads(benchmark::State& state, Apart apart) {
+  if (state.thread_index() == 0) {
+    shared_node = std::make_unique<SharedNode>(state.threads(), apart, core::CommitBatch::kByPolicy);
+  }
+  constexpr uint64_t kPages = 1 << 16;
+  const uint32_t thread = static_cast<uint32_t>(state.thread_index());
+  const uint64_t first = 0x7f0000000 + thread * kPages;
+  std::vector<core::Event> events;
+  for (uint64_t i = 0; i < kPages; ++i) {
+    events.push_back({core::Event::Head(core::EventKind::kFault, thread, 7 + thread, 0),
+                      core::Event::AddressBody((first + i) << 12, core::kFaultWrite | core::kFaultUser)});
+  }
+  events.push_back(RangeEvent(core::EventKind::kDontNeed, thread, first, kPages));
+  ApplyOverAndOver(state, events, 8192);
+  state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(kPages));
+}
+BENCHMARK_CAPTURE(BM_TouchOnThreads, own_cgroups, Apart::kCgroups)->ThreadRange(1, 2)->UseRealTime();
+BENCHMARK_CAPTURE(BM_TouchOnThreads, one_cgroup, Apart::kProcesses)->ThreadRange(1, 2)->UseRealTime();
+BENCHMARK_CAPTURE(BM_TouchOnThreads, one_process, Apart::kThreads)->ThreadRange(1, 2)->UseRealTime();
 
 // Bytes of memory for each resident page, all told: descriptor, page-table entry, lists; anonymous pages in
 // order.

@@ -9,7 +9,6 @@
 namespace memcgd::core {
 namespace {
 
-constexpr uint32_t kChunkFolios = 1u << 15;
 constexpr MemcgId kOwner{3};
 
 TEST(FolioTest, ANewFolioHasOneReferenceAndNothingElse) {
@@ -35,17 +34,6 @@ TEST(FolioTest, TailsKnowTheirHead) {
       ASSERT_TRUE(arena.Get(FolioId{Raw(head) + i}).Has(kFolioTail));
       ASSERT_EQ(arena.HeadOf(FolioId{Raw(head) + i}), head);
     }
-  }
-}
-
-TEST(FolioTest, NoLargeFolioStraddlesAChunk) {
-  FolioArena arena;
-  FolioCache cache;
-  for (int i = 0; i < 200; ++i) {
-    uint32_t order = 1 + static_cast<uint32_t>(i) % FolioArena::kMaxOrder;
-    uint32_t first = Raw(arena.Allocate(cache, kOwner, order));
-    ASSERT_EQ(first / kChunkFolios, (first + (1u << order) - 1) / kChunkFolios);
-    if (i % 7 == 0) arena.Allocate(cache, kOwner, 0);
   }
 }
 

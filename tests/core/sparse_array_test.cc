@@ -59,6 +59,24 @@ TEST(SparseArrayTest, ALeafBearsALabelUntilItIsFreed) {
   EXPECT_EQ(gone, (std::map<PageNumber, uint32_t>{{512, 7}}));
 }
 
+// More directories than those met last have room for at first; and the copy had its own, met last too.
+TEST(SparseArrayTest, ACopyHasTheSameAndItsOwn) {
+  constexpr PageNumber kDirectory = 8 * 512;
+  SparseArray<8, 4> array, copy;
+  for (PageNumber page = 3; page < 40 * kDirectory; page += kDirectory) array.Ensure(page) = 1;
+  copy.Ensure(7) = 2;
+  copy.Ensure(50 * kDirectory) = 2;
+  copy = array;
+  EXPECT_EQ(Walk(copy, {0, ~uint64_t{0}}), Walk(array, {0, ~uint64_t{0}}));
+  EXPECT_EQ(copy.Find(50 * kDirectory), nullptr);
+  EXPECT_EQ(*copy.Find(7), 0u);
+  copy.Ensure(3) = 9;
+  EXPECT_EQ(*array.Find(3), 1u);
+  array.FreeLeaves({0, ~uint64_t{0}});
+  for (PageNumber page = 3 + kDirectory; page < 40 * kDirectory; page += kDirectory)
+    EXPECT_EQ(*copy.Find(page), 1u);
+}
+
 TEST(SparseArrayTest, AWalkOverMuchTellsWhatComesSoon) {
   SparseArray<8, 4> array;
   for (PageNumber page = 0; page < 100; ++page) array.Ensure(page) = static_cast<uint32_t>(page) + 1;
