@@ -27,11 +27,11 @@ void* Reserve(size_t bytes) {
 
 FolioArena::FolioArena() {
   // Huge pages want their alignment; what is before and after it is never touched.
-  auto reserved = reinterpret_cast<uintptr_t>(Reserve(kFoliosBytes + kHugePage));
-  auto aligned = (reserved + kHugePage - 1) / kHugePage * kHugePage;
-  if (aligned > reserved) munmap(reinterpret_cast<void*>(reserved), aligned - reserved);
-  munmap(reinterpret_cast<void*>(aligned + kFoliosBytes), kHugePage - (aligned - reserved));
-  folios_ = reinterpret_cast<Folio*>(aligned);
+  char* reserved = static_cast<char*>(Reserve(kFoliosBytes + kHugePage));
+  const size_t before = (kHugePage - reinterpret_cast<uintptr_t>(reserved) % kHugePage) % kHugePage;
+  if (before > 0) munmap(reserved, before);
+  munmap(reserved + before + kFoliosBytes, kHugePage - before);
+  folios_ = static_cast<Folio*>(static_cast<void*>(reserved + before));
   files_ = static_cast<FileId*>(Reserve(kFilesBytes));
   Locked lock(mutex_);
   Ensure(end_.load(std::memory_order_relaxed));
@@ -43,6 +43,7 @@ FolioArena::~FolioArena() {
 }
 
 FolioArena& FolioArena::operator=(const FolioArena& other) ABSL_NO_THREAD_SAFETY_ANALYSIS {  // at a cut
+  if (this == &other) return *this;
   const uint32_t end = other.end();
   Restore(end);
   free_ = other.free_;

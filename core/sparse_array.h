@@ -30,6 +30,7 @@ class SparseArray {
   SparseArray() = default;
   SparseArray(const SparseArray&) = delete;
   SparseArray& operator=(const SparseArray& other) {
+    if (this == &other) return *this;
     directories_.clear();
     std::fill_n(recent_, recents_, Recent{});
     leaves_ = other.leaves_;
