@@ -484,8 +484,7 @@ bool BatchRun<Forms>::DropsWide(const WideEvent& wide, const Body& body) {
     return WasKilled(body.target_tid);
   } else if constexpr (std::is_same_v<Body, wide::Clone>) {
     if (!WasKilled(wide.tid)) return false;
-    Thread* stale = m_.processes.Find(body.child_tid);
-    if (stale != nullptr) m_.processes.Exit(*slot_, *stale, false);  // as where the child is made
+    m_.processes.ExitStale(*slot_, body.child_tid);
     Locked lock(m_.table.mutex);
     m_.table.Ensure(body.child_tid).oom_killed = true;
     return true;

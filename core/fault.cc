@@ -506,11 +506,11 @@ bool Faults<Forms>::ReadAheadSwap(CpuSlot& slot, const Mm& mm, uint32_t place) {
 
 template <class Forms>
 bool Faults<Forms>::ReadSwap(CpuSlot& slot, const Mm& mm, uint32_t place, bool ahead) {
-  FolioId id = m_.swap.GetSwapped(m_.arena, place);
+  const auto [id, owner] = m_.swap.GetSwapped(m_.arena, place);
   if (id == FolioId::kNone) return true;
   Folio& folio = m_.arena.Get(id);
-  MemcgId memcg = m_.swap.Get(place).owner;  // mem_cgroup_swapin_charge_folio()
-  if (memcg == MemcgId::kNone || !m_.tree.Get(memcg).online) memcg = mm.memcg.load(std::memory_order_relaxed);
+  // mem_cgroup_swapin_charge_folio()
+  const MemcgId memcg = m_.tree.Get(owner).online ? owner : mm.memcg.load(std::memory_order_relaxed);
   if (!m_.charges.TryCharge(slot, memcg, 1)) {
     m_.lru.Put(slot, id);
     return false;

@@ -63,7 +63,7 @@ class Faults {
   bool Present(Pte& pte, CpuSlot& slot) {
     if (pte == 0) return false;
     if (Raw(PteFolio(pte)) <= Raw(FolioId::kZeroPage) || !m_.arena.Get(PteFolio(pte)).dead()) return true;
-    if (m_.arena.Get(PteFolio(pte)).Has(kFolioSwapped)) return true;
+    if (m_.arena.Get(PteFolio(pte)).unmapped()) return true;  // a swap entry
     DropPte(slot, pte);
     return false;
   }

@@ -73,7 +73,7 @@ struct Folio {
   static constexpr int kRefsShift = 24;
   static constexpr uint64_t kOneRef = uint64_t{1} << kRefsShift;
   static constexpr uint64_t kHolds = (uint64_t{1} << 37) - 1;  // mapcount and references
-  // Of a page in the swap cache: the entries that name it are swap entries, which find it there.
+  // Of a page in swap, or in the swap cache: the entries that name it are swap entries, which find it there.
   static constexpr uint64_t kUnmapped = uint64_t{1} << 37;
   static constexpr uint64_t kLru = uint64_t{1} << 38;
   static constexpr uint64_t kDead = uint64_t{1} << 39;
@@ -107,9 +107,9 @@ struct Folio {
 
   MemcgId memcg() const { return MemcgOf(state.load(std::memory_order_relaxed)); }
   uint32_t mapcount() const { return MapcountOf(state.load(std::memory_order_relaxed)); }
-  // Whether an entry shows it.
+  // Whether an entry shows it: it is part of what is counted as mapped.
   bool mapped() const { return IsMapped(state.load(std::memory_order_relaxed)); }
-  static bool IsMapped(uint64_t state) { return (state & kUnmapped) == 0 && MapcountOf(state) > 0; }
+  static bool IsMapped(uint64_t state) { return (state & (kUnmapped | kDead)) == 0 && MapcountOf(state) > 0; }
   bool unmapped() const { return (state.load(std::memory_order_acquire) & kUnmapped) != 0; }
   bool lru() const { return (state.load(std::memory_order_relaxed) & kLru) != 0; }
   bool dead() const { return (state.load(std::memory_order_acquire) & kDead) != 0; }  // pairs with Delete()

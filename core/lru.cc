@@ -529,8 +529,7 @@ template <class Forms>
 void Lru<Forms>::LetGoOfIsolated(CpuSlot& slot, FolioId head) {
   Folio& folio = arena_.Get(head);
   uint64_t before = folio.state.fetch_sub(Folio::kOneMapping, std::memory_order_acq_rel);
-  if ((before & Folio::kDead) == 0 && (before & Folio::kUnmapped) == 0)
-    charges_.ModStat(slot, Folio::MemcgOf(before), Stat::kAnon, -1);
+  if (Folio::IsMapped(before)) charges_.ModStat(slot, Folio::MemcgOf(before), Stat::kAnon, -1);
   if ((before & Folio::kHolds) != Folio::kOneMapping) return;  // reclaim's reference is the last one
   if (folio.Has(kFolioSwapped)) charges_.FreeSwap(slot, folio);
   arena_.Free(slot.folios, head, folio);

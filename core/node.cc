@@ -68,10 +68,6 @@ void SetKnob(Memcg& memcg, std::string_view knob, const std::string& value, uint
   if (knob == "memory.oom.group") memcg.reclaim.oom_group = value == "1";
 }
 
-KnobSizes SizesOf(const NodeConfig& config) {
-  return {config.page_size, config.memory_bytes, config.swap_bytes};
-}
-
 std::string Quoted(std::string_view path) {
   return absl::StrCat("\"", absl::CHexEscape(absl::string_view(path.data(), path.size())), "\"");
 }
@@ -209,7 +205,7 @@ absl::Status Node::SetKnobsAtCut(std::string_view path, const std::map<std::stri
   }
   std::map<std::string, std::string> checked;
   for (const auto& [knob, value] : knobs) {
-    absl::StatusOr<std::string> shown = CheckKnob(knob, value, SizesOf(machine_->config));
+    absl::StatusOr<std::string> shown = CheckKnob(knob, value, machine_->config.knob_sizes());
     if (!shown.ok()) return shown.status();
     checked[knob] = *shown;
   }

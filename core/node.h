@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/event.h"
+#include "core/knobs.h"
 #include "core/mechanisms.h"
 
 namespace memcgd::core {
@@ -43,6 +44,8 @@ struct NodeConfig {
   Reclaim reclaim = Reclaim::kRecorded;
   uint64_t writeback_bytes_per_second = uint64_t{200} << 20;  // of modelled reclaim; 4096 … 2^52
   Mechanisms mechanisms;
+
+  KnobSizes knob_sizes() const { return {page_size, memory_bytes, swap_bytes}; }
 };
 
 // One line of memory.stat or memory.events: bytes or a count.

@@ -36,7 +36,7 @@ void OomKiller<Forms>::CountPages(const Process& process,
   auto count = [&](FolioId page) {
     if (Raw(page) <= Raw(FolioId::kZeroPage)) return;
     const Folio& folio = m_.arena.Get(page);
-    if (folio.unmapped() || (folio.dead() && folio.Has(kFolioSwapped))) {
+    if (folio.unmapped()) {
       ++seen.swap_pages;
     } else if (!folio.dead()) {
       ++seen.rss_pages;

@@ -288,7 +288,7 @@ void PageCache<Forms>::UnmapTail(CpuSlot& slot, FolioId page) {
 
 template <class Forms>
 void PageCache<Forms>::UnmapLast(CpuSlot& slot, FolioId page, uint64_t before) {
-  if (Folio::IsMapped(before) && (before & Folio::kDead) == 0) {  // else that was counted when it went
+  if (Folio::IsMapped(before)) {  // else that was counted when it went
     bool anon = arena_.Get(page).anon();
     charges_.ModStat(slot, Folio::MemcgOf(before), anon ? Stat::kAnon : Stat::kFileMapped, -1);
   }

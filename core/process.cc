@@ -85,10 +85,15 @@ MmId Processes<Forms>::NewMm(ProcessId owner, MemcgId memcg) {
 }
 
 template <class Forms>
+void Processes<Forms>::ExitStale(CpuSlot& slot, uint32_t tid) {
+  Thread* stale = Find(tid);
+  if (stale != nullptr) Exit(slot, *stale, false);
+}
+
+template <class Forms>
 Outcome Processes<Forms>::Clone(CpuSlot& slot, uint32_t parent_tid, const wide::Clone& clone) {
   Thread& parent_thread = FindOrCreate(parent_tid, parent_tid);
-  Thread* stale = Find(clone.child_tid);
-  if (stale != nullptr) Exit(slot, *stale, false);  // an id used again: its last user's end was lost
+  ExitStale(slot, clone.child_tid);
   Process& parent = ProcessOf(parent_thread);
   MmId parent_mm = parent.mm.load(std::memory_order_acquire);
   MemcgId payer = parent.memcg.load(std::memory_order_relaxed);  // the one that forks

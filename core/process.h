@@ -35,6 +35,8 @@ class Processes {
   }
 
   Outcome Clone(CpuSlot& slot, uint32_t parent_tid, const wide::Clone& clone);
+  // An id is used again: its last user's end was lost.
+  void ExitStale(CpuSlot& slot, uint32_t tid);
   void ExecArguments(CpuSlot& slot, Thread& thread, uint32_t pages);
   void Exec(CpuSlot& slot, Thread& thread, std::string_view name);
   void Exit(CpuSlot& slot, Thread& thread, bool group_dead);

@@ -45,6 +45,20 @@ void WalkVector(Archive& a, std::vector<T>& vector, Fn walk) {
   for (T& element : vector) walk(element);
 }
 
+template <typename Archive>
+void WalkCounter(Archive& a, PageCounter& counter) {
+  int64_t usage = counter.usage_pages(), max = counter.max_pages();
+  int64_t watermark = counter.watermark_pages(), failcnt = counter.failcnt();
+  a(usage);
+  a(max);
+  a(watermark);
+  a(failcnt);
+  if constexpr (Archive::kReads) {
+    counter.Restore(usage, watermark, failcnt);
+    counter.set_max_pages(max);
+  }
+}
+
 // Entries by page; a reader puts each where `place`(page) says, or fails where that is null.
 template <typename Archive, typename Array, typename Place>
 void WalkEntries(Archive& a, Array& array, Place place) {
@@ -186,26 +200,8 @@ void Snapshot::WalkTree(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         ++knob;
       }
     }
-    int64_t usage = memcg->memory.usage_pages(), max = memcg->memory.max_pages();
-    int64_t watermark = memcg->memory.watermark_pages(), failcnt = memcg->memory.failcnt();
-    a(usage);
-    a(max);
-    a(watermark);
-    a(failcnt);
-    if constexpr (Archive::kReads) {
-      memcg->memory.Restore(usage, watermark, failcnt);
-      memcg->memory.set_max_pages(max);
-    }
-    int64_t swap = memcg->swap.usage_pages(), swap_max = memcg->swap.max_pages();
-    int64_t swap_watermark = memcg->swap.watermark_pages(), swap_failcnt = memcg->swap.failcnt();
-    a(swap);
-    a(swap_max);
-    a(swap_watermark);
-    a(swap_failcnt);
-    if constexpr (Archive::kReads) {
-      memcg->swap.Restore(swap, swap_watermark, swap_failcnt);
-      memcg->swap.set_max_pages(swap_max);
-    }
+    WalkCounter(a, memcg->memory);
+    WalkCounter(a, memcg->swap);
     a(memcg->reclaim.min);
     a(memcg->reclaim.low);
     a(memcg->reclaim.high);

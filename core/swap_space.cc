@@ -115,19 +115,19 @@ void SwapSpace::CountHit() {
   ++hits_;
 }
 
-FolioId SwapSpace::GetSwapped(const FolioArena& arena, uint32_t slot) {
+SwapSpace::Entry SwapSpace::GetSwapped(const FolioArena& arena, uint32_t slot) {
   Locked lock(mutex_);
-  if (slot / kClusterSlots >= clusters_.size()) return FolioId::kNone;
-  const FolioId id = At(slot).folio;
-  if (id == FolioId::kNone) return FolioId::kNone;
-  Folio& folio = arena.Get(id);
+  if (slot / kClusterSlots >= clusters_.size()) return {};
+  const Entry entry = At(slot);
+  if (entry.folio == FolioId::kNone) return {};
+  Folio& folio = arena.Get(entry.folio);
   uint64_t state = folio.state.load(std::memory_order_acquire);
   // Whoever ends it frees the slot before the descriptor; where nothing holds it any more, that is under way.
   while (folio.Has(kFolioSwapped) && (state & Folio::kHolds) != 0) {
     if (folio.state.compare_exchange_weak(state, state + Folio::kOneRef, std::memory_order_acq_rel))
-      return id;
+      return entry;
   }
-  return FolioId::kNone;
+  return {};
 }
 
 }  // namespace memcgd::core

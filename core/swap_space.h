@@ -48,8 +48,8 @@ class SwapSpace {
   Range ReadAhead(uint32_t slot);
   // A page that was read ahead was wanted.
   void CountHit();
-  // The page in the slot, where it is in swap and not in the swap cache, with a reference; else kNone.
-  FolioId GetSwapped(const FolioArena& arena, uint32_t slot);
+  // The page in the slot, where it is in swap and not in the swap cache, with a reference; else none.
+  Entry GetSwapped(const FolioArena& arena, uint32_t slot);
 
   // Each slot in use with its page and owner, and what the next allocation and read-ahead go by; at a cut.
   template <typename Archive>

@@ -142,9 +142,7 @@ absl::Status Sweep::CheckPoint(size_t index) const {
     if (change.path == "/") {
       return absl::FailedPreconditionError(absl::StrCat("the root cgroup has no ", change.knob));
     }
-    status =
-        CheckKnob(change.knob, change.value, {config_.page_size, config_.memory_bytes, config_.swap_bytes})
-            .status();
+    status = CheckKnob(change.knob, change.value, config_.knob_sizes()).status();
     if (!status.ok()) return status;
   }
   if (point.mechanisms.has_value() && !is_new_) {

@@ -114,7 +114,7 @@ bool Writeback<Forms>::BeginWriteback(CpuSlot& slot, FolioId head, Folio& folio)
   return true;
 }
 
-// What was truncated or written meanwhile is dirty no more, and only leaves the queue_.
+// What was truncated or written meanwhile is dirty no more, and only leaves the queue.
 template <class Forms>
 void Writeback<Forms>::Start(CpuSlot& slot) {
   WritebackQueue::Entry entry = queue_.dirty.front();

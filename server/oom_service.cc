@@ -66,7 +66,7 @@ class OomWatch final : public grpc::ServerWriteReactor<v1::WatchOomRecordsRespon
   void OnCancel() override { End(absl::CancelledError("the call was cancelled")); }
   void OnDone() override {
     if (node_ != nullptr) node_->StopTellingOoms(this);
-    service_.Remove(shared_from_this());
+    service_.watches_.Remove(shared_from_this());
   }
 
  private:
@@ -157,37 +157,10 @@ class OomWatch final : public grpc::ServerWriteReactor<v1::WatchOomRecordsRespon
 grpc::ServerWriteReactor<v1::WatchOomRecordsResponse>* OomService::WatchOomRecords(
     grpc::CallbackServerContext* context, const v1::WatchOomRecordsRequest* request) {
   const auto watch = std::make_shared<OomWatch>(this, NodeMetadata(*context), *request);
-  absl::Status refused;
-  {
-    Locked lock(mutex_);
-    if (draining_) {
-      refused = WithReason(absl::UnavailableError("the server is stopping; watch again elsewhere or later"),
-                           "DRAINING");
-    } else if (watches_.size() >= kMaxOomWatches) {
-      refused = absl::ResourceExhaustedError(Cat("the server has ", kMaxOomWatches, " watches already"));
-    }
-    watches_.insert(watch);
-  }
-  refused.ok() ? watch->Start() : watch->End(refused);
+  watches_.Start(watch);
   return watch.get();  // lives until its OnDone()
 }
 
-void OomService::Drain() {
-  std::set<std::shared_ptr<OomWatch>> watches;
-  {
-    Locked lock(mutex_);
-    draining_ = true;
-    watches = watches_;
-  }
-  for (const std::shared_ptr<OomWatch>& watch : watches) {
-    watch->End(WithReason(absl::UnavailableError("the server is stopping; watch again elsewhere or later"),
-                          "DRAINING"));
-  }
-}
-
-void OomService::Remove(const std::shared_ptr<OomWatch>& watch) {
-  Locked lock(mutex_);
-  watches_.erase(watch);
-}
+void OomService::Drain() { watches_.Drain(); }
 
 }  // namespace memcgd::server

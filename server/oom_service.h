@@ -4,12 +4,9 @@
 #ifndef MEMCGD_SERVER_OOM_SERVICE_H_
 #define MEMCGD_SERVER_OOM_SERVICE_H_
 
-#include <cstddef>
-#include <memory>
-#include <set>
-
-#include "core/mutex.h"
 #include "memcgd/v1/oom.grpc.pb.h"
+#include "server/limits.h"
+#include "server/live_calls.h"
 #include "server/node_registry.h"
 #include "server/worker_pool.h"
 
@@ -28,17 +25,14 @@ class OomService final : public v1::OomService::CallbackService {
       grpc::CallbackServerContext* context, const v1::WatchOomRecordsRequest* request) override;
 
   // Ends the watches with UNAVAILABLE, and new ones from here on.
-  void Drain() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Drain();
 
  private:
   friend class OomWatch;
-  void Remove(const std::shared_ptr<OomWatch>& watch) ABSL_LOCKS_EXCLUDED(mutex_);
 
   NodeRegistry& registry_;
   WorkerPool* const workers_;
-  core::Mutex mutex_;
-  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
-  std::set<std::shared_ptr<OomWatch>> watches_ ABSL_GUARDED_BY(mutex_);
+  LiveCalls<OomWatch> watches_{kMaxOomWatches, "watches"};
 };
 
 }  // namespace memcgd::server

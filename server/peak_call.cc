@@ -17,15 +17,6 @@ namespace memcgd::server {
 
 using core::Locked;
 
-namespace {
-
-absl::Status Draining() {
-  return WithReason(absl::UnavailableError("the server is stopping; watch again elsewhere or later"),
-                    "DRAINING");
-}
-
-}  // namespace
-
 // Requests are answered by a worker, as that waits for the node's cut.  A read, an answer or a write is under
 // way at any time but never two of them: so the worker's fields need no lock.
 class PeakCall final : public PeakCalls::Reactor, public std::enable_shared_from_this<PeakCall> {
@@ -65,7 +56,7 @@ class PeakCall final : public PeakCalls::Reactor, public std::enable_shared_from
         if (const std::shared_ptr<ServedNode> living = node.lock()) living->core()->ClosePeaks(watch);
       });
     }
-    calls_.Remove(shared_from_this());
+    calls_.calls_.Remove(shared_from_this());
   }
 
  private:
@@ -134,34 +125,10 @@ class PeakCall final : public PeakCalls::Reactor, public std::enable_shared_from
 
 PeakCalls::Reactor* PeakCalls::Start(grpc::CallbackServerContext* context) {
   const auto call = std::make_shared<PeakCall>(this, NodeMetadata(*context));
-  absl::Status refused;
-  {
-    Locked lock(mutex_);
-    if (draining_) {
-      refused = Draining();
-    } else if (calls_.size() >= kMaxPeakCalls) {
-      refused =
-          absl::ResourceExhaustedError(Cat("the server has ", kMaxPeakCalls, " watches of peaks already"));
-    }
-    calls_.insert(call);
-  }
-  refused.ok() ? call->Start() : call->End(refused);
+  calls_.Start(call);
   return call.get();  // lives until its OnDone()
 }
 
-void PeakCalls::Drain() {
-  std::set<std::shared_ptr<PeakCall>> calls;
-  {
-    Locked lock(mutex_);
-    draining_ = true;
-    calls = calls_;
-  }
-  for (const std::shared_ptr<PeakCall>& call : calls) call->End(Draining());
-}
-
-void PeakCalls::Remove(const std::shared_ptr<PeakCall>& call) {
-  Locked lock(mutex_);
-  calls_.erase(call);
-}
+void PeakCalls::Drain() { calls_.Drain(); }
 
 }  // namespace memcgd::server

@@ -10,11 +10,9 @@
 #ifndef MEMCGD_SERVER_PEAK_CALL_H_
 #define MEMCGD_SERVER_PEAK_CALL_H_
 
-#include <memory>
-#include <set>
-
-#include "core/mutex.h"
 #include "memcgd/v1/cgroup.grpc.pb.h"
+#include "server/limits.h"
+#include "server/live_calls.h"
 #include "server/node_registry.h"
 #include "server/worker_pool.h"
 
@@ -30,19 +28,16 @@ class PeakCalls {
   PeakCalls(NodeRegistry* registry, WorkerPool* workers) : registry_(*registry), workers_(*workers) {}
 
   // RESOURCE_EXHAUSTED past kMaxPeakCalls.
-  Reactor* Start(grpc::CallbackServerContext* context) ABSL_LOCKS_EXCLUDED(mutex_);
+  Reactor* Start(grpc::CallbackServerContext* context);
   // Ends the calls with UNAVAILABLE, and new ones from here on.
-  void Drain() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Drain();
 
  private:
   friend class PeakCall;
-  void Remove(const std::shared_ptr<PeakCall>& call) ABSL_LOCKS_EXCLUDED(mutex_);
 
   NodeRegistry& registry_;
   WorkerPool& workers_;
-  core::Mutex mutex_;
-  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
-  std::set<std::shared_ptr<PeakCall>> calls_ ABSL_GUARDED_BY(mutex_);
+  LiveCalls<PeakCall> calls_{kMaxPeakCalls, "watches of peaks"};
 };
 
 }  // namespace memcgd::server
