@@ -63,6 +63,11 @@ inline constexpr int kMaxReceiveMessageBytes = 64 << 20;
 inline constexpr size_t kMaxErrorMessageBytes = 1000;
 inline constexpr size_t kMaxErrorDetailBytes = 3000;
 
+// Of the token file, and the lines about refused calls.
+inline constexpr size_t kMaxTokens = 1000;
+inline constexpr size_t kMaxTenantBytes = 128;
+inline constexpr uint32_t kMaxAuditLinesPerSecond = 20;
+
 inline constexpr size_t kMaxConfigFileBytes = size_t{1} << 20;
 
 }  // namespace memcgd::server

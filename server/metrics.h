@@ -46,6 +46,8 @@ class ServerMetrics {
   void StreamOpened() { streams_.fetch_add(1, std::memory_order_relaxed); }
   void StreamClosed() { streams_.fetch_sub(1, std::memory_order_relaxed); }
 
+  void RecordCallRefused() { calls_refused_.fetch_add(1, std::memory_order_relaxed); }
+
   uint64_t Events(core::EventKind kind) const { return Read(events_[static_cast<size_t>(kind)]); }
   uint64_t WideEvents(size_t kind) const { return Read(wide_events_[kind]); }
   uint64_t Outcomes(core::Outcome outcome) const { return Read(outcomes_[static_cast<size_t>(outcome)]); }
@@ -53,6 +55,8 @@ class ServerMetrics {
   // Batches that took at most kBoundsNs[i] and more than the bound before; the last: more than all bounds.
   uint64_t Durations(size_t i) const { return Read(durations_[i]); }
   uint64_t DurationSumNs() const { return Read(duration_sum_ns_); }
+  // By the check of access.
+  uint64_t CallsRefused() const { return Read(calls_refused_); }
   int64_t OpenStreams() const { return streams_.load(std::memory_order_relaxed); }
 
  private:
@@ -66,6 +70,7 @@ class ServerMetrics {
   std::array<std::atomic<uint64_t>, kBatchOutcomes> batches_{};
   std::array<std::atomic<uint64_t>, kBoundsNs.size() + 1> durations_{};
   std::atomic<uint64_t> duration_sum_ns_{0};
+  std::atomic<uint64_t> calls_refused_{0};
   std::atomic<int64_t> streams_{0};
 };
 

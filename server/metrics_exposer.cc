@@ -40,6 +40,12 @@ MetricFamily Gauge(std::string name, std::string help, double value) {
   return {std::move(name), std::move(help), MetricType::Gauge, {std::move(metric)}};
 }
 
+MetricFamily Total(std::string name, std::string help, uint64_t count) {
+  ClientMetric metric;
+  metric.counter.value = static_cast<double>(count);
+  return {std::move(name), std::move(help), MetricType::Counter, {std::move(metric)}};
+}
+
 // The model of prometheus-cpp that reads our counters when it is asked: no registry, no shared doubles.
 class Reader final : public prometheus::Collectable {
  public:
@@ -50,6 +56,8 @@ class Reader final : public prometheus::Collectable {
         Events(),
         Outcomes(),
         Batches(),
+        Total("memcgd_calls_refused_total", "Calls that the check of access refused.",
+              metrics_.CallsRefused()),
         Gauge("memcgd_streams", "Streams that are open now.", static_cast<double>(metrics_.OpenStreams())),
         Gauge("memcgd_nodes", "Nodes of this server.", static_cast<double>(registry_.size())),
         Durations(),

@@ -212,11 +212,12 @@ absl::StatusOr<std::shared_ptr<ServedNode>> NodeRegistry::Find(std::string_view 
   return at->second;
 }
 
-std::vector<std::shared_ptr<ServedNode>> NodeRegistry::List(std::string_view after, size_t limit) {
+std::vector<std::shared_ptr<ServedNode>> NodeRegistry::List(std::string_view after, size_t limit,
+                                                            const NodeFilter& filter) {
   std::vector<std::shared_ptr<ServedNode>> nodes;
   Locked lock(mutex_);
   for (auto at = nodes_.upper_bound(after); at != nodes_.end() && nodes.size() < limit; ++at) {
-    nodes.push_back(at->second);
+    if (filter(at->first)) nodes.push_back(at->second);
   }
   return nodes;
 }

@@ -134,14 +134,19 @@ class ServedNode {
   std::map<std::string, std::unique_ptr<ServedStream>, std::less<>> streams_ ABSL_GUARDED_BY(mutex_);
 };
 
+// Whether a node of that name is to be listed.
+using NodeFilter = std::function<bool(std::string_view name)>;
+inline bool EveryNode(std::string_view) { return true; }
+
 class NodeRegistry {
  public:
   // INVALID_ARGUMENT, ALREADY_EXISTS, RESOURCE_EXHAUSTED, each naming the node.
   absl::StatusOr<std::shared_ptr<ServedNode>> Create(std::string_view name, const core::NodeConfig& config)
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::shared_ptr<ServedNode>> Find(std::string_view name) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Those after that name ("" for all), in order, at most `limit`.
-  std::vector<std::shared_ptr<ServedNode>> List(std::string_view after, size_t limit)
+  // Those after that name ("" for all) that the filter lets through, in order, at most `limit`.
+  std::vector<std::shared_ptr<ServedNode>> List(std::string_view after, size_t limit,
+                                                const NodeFilter& filter = EveryNode)
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Delete(std::string_view name) ABSL_LOCKS_EXCLUDED(mutex_);
   size_t size() ABSL_LOCKS_EXCLUDED(mutex_);

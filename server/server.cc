@@ -2,12 +2,17 @@
 
 #include <grpc/impl/codegen/grpc_types.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/impl/server_builder_option.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "server/limits.h"
 #include "server/text.h"
@@ -53,24 +58,61 @@ void SetTransportLimits(grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, 256 << 10);
 }
 
+std::set<std::string> ServiceNames() {
+  return {"memcgd.v1.IngestService", "memcgd.v1.NodeService",   "memcgd.v1.CgroupService",
+          "memcgd.v1.OomService",    "memcgd.v1.WhatIfService", "grpc.health.v1.Health"};
+}
+
+// Reflection is gRPC's own service, which its library adds to every server and which has no place for a check
+// of access.
+class WithoutReflection final : public grpc::ServerBuilderOption {
+ public:
+  void UpdateArguments(grpc::ChannelArguments*) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
+    std::erase_if(*plugins, [](const auto& plugin) { return plugin->name() == "proto_server_reflection"; });
+  }
+};
+
+// Starts what `builder` holds on that address, and tells the port.
+absl::StatusOr<std::unique_ptr<grpc::Server>> StartOn(
+    const std::shared_ptr<grpc::ServerCredentials>& credentials, grpc::ServerBuilder* builder,
+    ListenAddress* address) {
+  absl::Status status = CheckUnixSocketFree(*address);
+  if (!status.ok()) return status;
+  SetTransportLimits(builder);
+  int port = 0;
+  builder->AddListeningPort(address->Text(), credentials, &port);
+  std::unique_ptr<grpc::Server> server = builder->BuildAndStart();
+  if (server == nullptr || port == 0) {
+    return absl::UnavailableError(
+        Cat("cannot listen on ", address->Text(), ": ", WhyNotBound(*address, "gRPC does not say why")));
+  }
+  if (!address->is_unix()) address->port = static_cast<uint16_t>(port);
+  return server;
+}
+
 }  // namespace
 
 Server::Server(const Config& config)
-    : health_({"memcgd.v1.IngestService", "memcgd.v1.NodeService", "memcgd.v1.CgroupService",
-               "memcgd.v1.OomService", "memcgd.v1.WhatIfService", "grpc.health.v1.Health"}),
+    : access_(config.token_file, &metrics_),
+      health_(ServiceNames(), &access_),
+      probes_(ServiceNames(), nullptr),
       admin_workers_(kAdminThreads),
       sweep_workers_(CpuCount()),
-      ingest_({.registry = &registry_, .metrics = &metrics_}, ApplyThreads(config)),
-      nodes_(&registry_, &admin_workers_, HostName()),
-      cgroups_(&registry_, &admin_workers_),
-      ooms_(&registry_, &admin_workers_),
+      ingest_({.registry = &registry_, .access = &access_, .metrics = &metrics_}, ApplyThreads(config)),
+      nodes_(&registry_, &access_, &admin_workers_, HostName()),
+      cgroups_(&registry_, &access_, &admin_workers_),
+      ooms_(&registry_, &access_, &admin_workers_),
       whatif_({.registry = &registry_,
+               .access = &access_,
                .admin_workers = &admin_workers_,
                .sweep_workers = &sweep_workers_,
                .sweep_threads = CpuCount()}) {}
 
 Server::~Server() {
   health_.Stop();
+  probes_.Stop();
+  if (probe_grpc_ != nullptr) probe_grpc_->Shutdown(std::chrono::system_clock::now());
   if (grpc_ != nullptr) grpc_->Shutdown(std::chrono::system_clock::now());
   ingest_.Stop();
   if (grpc_ != nullptr) grpc_->Wait();
@@ -84,49 +126,51 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
 }
 
 absl::Status Server::Listen(const Config& config) {
+  const absl::Status tokens = access_.Reload();
+  if (!tokens.ok()) return tokens;
   // Metrics first: what cannot listen there must not have served a call.
   if (config.metrics_listen.has_value()) {
     auto exposer = MetricsExposer::Start(*config.metrics_listen, &metrics_, &registry_);
     if (!exposer.ok()) return exposer.status();
     exposer_ = *std::move(exposer);
   }
-  absl::Status status = ListenGrpc(config.listen);
+  absl::Status status = ListenGrpc(config);
   if (!status.ok()) return status;
-  return ingest_.Start(config.pin);
+  status = ingest_.Start(config.pin);
+  if (!status.ok() || !config.health_listen.has_value()) return status;
+  return ListenProbes(*config.health_listen);  // last: what answers there serves
 }
 
-absl::Status Server::ListenGrpc(const ListenAddress& address) {
-  absl::Status status = CheckUnixSocketFree(address);
-  if (!status.ok()) return status;
-  static const bool reflection = [] {
-    grpc::reflection::InitProtoReflectionServerBuilderPlugin();  // for every ServerBuilder from here on
-    return true;
-  }();
-  static_cast<void>(reflection);
+absl::Status Server::ListenGrpc(const Config& config) {
   grpc::ServerBuilder builder;
-  SetTransportLimits(&builder);
-  int port = 0;
-  builder.AddListeningPort(address.Text(), grpc::InsecureServerCredentials(), &port);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  if (access_.has_tokens()) builder.SetOption(std::make_unique<WithoutReflection>());
   builder.RegisterService(&health_);
   ingest_.AddTo(&builder);
   builder.RegisterService(&nodes_);
   builder.RegisterService(&cgroups_);
   builder.RegisterService(&ooms_);
   builder.RegisterService(&whatif_);
-  grpc_ = builder.BuildAndStart();
-  if (grpc_ == nullptr || port == 0) {
-    grpc_ = nullptr;
-    return absl::UnavailableError(
-        Cat("cannot listen on ", address.Text(), ": ", WhyNotBound(address, "gRPC does not say why")));
-  }
-  address_ = address;
-  if (!address.is_unix()) address_.port = static_cast<uint16_t>(port);
-  return absl::OkStatus();
+  address_ = config.listen;
+  auto server = StartOn(ServerCredentialsOf(config.tls), &builder, &address_);
+  if (server.ok()) grpc_ = *std::move(server);
+  return server.status();
+}
+
+absl::Status Server::ListenProbes(const ListenAddress& address) {
+  grpc::ServerBuilder builder;
+  builder.SetOption(std::make_unique<WithoutReflection>());
+  builder.RegisterService(&probes_);
+  probe_address_ = address;
+  auto server = StartOn(grpc::InsecureServerCredentials(), &builder, &probe_address_);
+  if (server.ok()) probe_grpc_ = *std::move(server);
+  return server.status();
 }
 
 void Server::Drain(milliseconds limit) {
   const auto deadline = steady_clock::now() + limit;
   health_.Stop();
+  probes_.Stop();
   whatif_.Drain();
   ooms_.Drain();
   cgroups_.Drain();

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/access.h"
 #include "server/cgroup_service.h"
 #include "server/config.h"
 #include "server/health_service.h"
@@ -44,6 +45,12 @@ class Server {
   // Empty where there are no metrics.
   std::string metrics_address() const { return exposer_ == nullptr ? "" : exposer_->address().Text(); }
 
+  // Empty where health checks have no address of their own.
+  std::string health_address() const { return probe_grpc_ == nullptr ? "" : probe_address_.Text(); }
+
+  // Reads the token file again; a bad one leaves the tokens as they were.
+  absl::Status ReloadTokens() { return access_.Reload(); }
+
   // Direct channels and direct looks, for tests.
   grpc::Server* TEST_grpc() { return grpc_.get(); }
   NodeRegistry* TEST_registry() { return &registry_; }
@@ -52,12 +59,14 @@ class Server {
  private:
   explicit Server(const Config& config);
   absl::Status Listen(const Config& config);
-  absl::Status ListenGrpc(const ListenAddress& address);
+  absl::Status ListenGrpc(const Config& config);
+  absl::Status ListenProbes(const ListenAddress& address);
 
   // In order of dependence; destroyed from the last.
   NodeRegistry registry_;
   ServerMetrics metrics_;
-  HealthService health_;
+  Access access_;
+  HealthService health_, probes_;
   // Apart from the threads of ingest_: neither a slow question nor a sweep keeps events waiting.
   WorkerPool admin_workers_;
   WorkerPool sweep_workers_;
@@ -69,6 +78,9 @@ class Server {
   std::unique_ptr<MetricsExposer> exposer_;
   ListenAddress address_;
   std::unique_ptr<grpc::Server> grpc_;
+  // Of health checks alone, and null where there is none.
+  ListenAddress probe_address_;
+  std::unique_ptr<grpc::Server> probe_grpc_;
 };
 
 }  // namespace memcgd::server

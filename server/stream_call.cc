@@ -55,6 +55,8 @@ void StreamCall::Complete(void* tag, bool ok) {
 void StreamCall::OnStart(bool ok) {
   if (!ok) return Leave();  // the server was shut down: no call, and no other tag
   on_start_();
+  const absl::Status admitted = parts_.access->Check(context_, "IngestService.Stream", Right::kWriteNode);
+  if (!admitted.ok()) return End(admitted);
   Pump();
 }
 

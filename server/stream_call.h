@@ -37,6 +37,7 @@
 #include "absl/status/status.h"
 #include "core/mutex.h"
 #include "memcgd/v1/ingest.grpc.pb.h"
+#include "server/access.h"
 #include "server/metrics.h"
 #include "server/node_registry.h"
 #include "server/wire.h"
@@ -46,6 +47,7 @@ namespace memcgd::server {
 // What the calls of a server share.
 struct IngestParts {
   NodeRegistry* registry = nullptr;
+  Access* access = nullptr;
   ServerMetrics* metrics = nullptr;
 };
 
