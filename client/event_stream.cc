@@ -290,7 +290,12 @@ void EventStream::Enqueue(v1::Batch batch) {
   ++counts_.batches;
   counts_.events += EventsOf(batch);
   for (const v1::SideEvent& event : batch.side()) {
-    if (event.has_mark()) kept.marks.push_back(event.mark().id());
+    const bool waits = event.has_mark() && event.mark().id() > options_.last_answered_mark;
+    if (waits) kept.marks.push_back(event.mark().id());
+  }
+  if (kept.sequence <= applied_through_ && kept.marks.empty() && kept_.empty()) {  // Options::again
+    next_to_write_ = next_sequence_;
+    return;
   }
   auto request = std::make_shared<v1::StreamRequest>();
   batch.set_sequence(kept.sequence);
@@ -349,7 +354,7 @@ absl::Status EventStream::EndCall() {
   if (!retry) {
     const bool gone = status.error_code() == grpc::StatusCode::FAILED_PRECONDITION ||
                       status.error_code() == grpc::StatusCode::NOT_FOUND;
-    return gone ? StateLost(status.error_message()) : StatusFromGrpc(status, options_.server);
+    return gone ? StateGone(status.error_message()) : StatusFromGrpc(status, options_.server);
   }
   last_failure_ = status.ok() ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "it ended the stream") : status;
   next_attempt_ = Clock::now() + backoff_;
@@ -417,16 +422,17 @@ absl::Status EventStream::Handle(const v1::StreamResponse& response) {
 }
 
 absl::Status EventStream::HandleOpened(const v1::Opened& opened) {
-  if (incarnation_ == 0 && opened.next_sequence() != 1) {
+  if (incarnation_ == 0 && opened.next_sequence() != 1 && !options_.again) {
     return absl::FailedPreconditionError(absl::StrCat("stream ", options_.stream_id, " of node ",
                                                       options_.node, " is in use already (it is at batch ",
                                                       opened.next_sequence(), ")"));
   }
   if (incarnation_ != 0 && incarnation_ != opened.incarnation())
-    return StateLost("its incarnation is another");
+    return StateGone("its incarnation is another");
   const uint64_t oldest = kept_.empty() ? next_sequence_ : kept_.front().sequence;
-  if (opened.next_sequence() < oldest || opened.next_sequence() > next_sequence_) {
-    return StateLost(absl::StrCat("it expects batch ", opened.next_sequence(), " and ", oldest, " … ",
+  const bool unknown = opened.next_sequence() < oldest || opened.next_sequence() > next_sequence_;
+  if (unknown && incarnation_ != 0) {
+    return StateGone(absl::StrCat("it expects batch ", opened.next_sequence(), " and ", oldest, " … ",
                                   next_sequence_, " can be had"));
   }
   opened_ = true;
@@ -451,7 +457,6 @@ absl::Status EventStream::HandleAck(const v1::Ack& ack) {
         absl::StrCat("memcgd acknowledged batch ", ack.applied_through(), " which does not exist yet"));
   }
   applied_through_ = std::max(applied_through_, ack.applied_through());
-  durable_through_ = std::max(durable_through_, ack.durable_through());
   for (const v1::OutcomeCount& count : ack.outcomes()) {
     const auto outcome = static_cast<size_t>(count.outcome());
     counts_.outcomes[outcome < kOutcomes ? outcome : 0] += count.count();
@@ -484,12 +489,16 @@ absl::Status EventStream::HandleState(const v1::State& state) {
   return options_.on_state ? options_.on_state(state) : absl::OkStatus();
 }
 
-// Lets go of the batches that nobody will ask for again: applied (durable, where the server keeps a journal)
-// and with every mark answered.
+// Lets go of the batches that are applied and have every mark answered.  What a server that was killed loses
+// of them is not kept here but made anew from its source (Options::again), which no window bounds.
 void EventStream::Forget() {
-  const uint64_t safe_through = durable_through_ != 0 ? durable_through_ : applied_through_;
-  while (!kept_.empty() && kept_.front().sequence <= safe_through && kept_.front().marks.empty())
+  while (!kept_.empty() && kept_.front().sequence <= applied_through_ && kept_.front().marks.empty())
     kept_.pop_front();
+}
+
+absl::Status EventStream::StateGone(const std::string& why) {
+  state_is_gone_ = true;
+  return StateLost(why);
 }
 
 absl::Status EventStream::StateLost(const std::string& why) const {

@@ -50,6 +50,10 @@ class EventStream {
     Server server;  // its timeout bounds the time without any answer
     std::string node;
     std::string stream_id;  // a new one: the handles of its events begin with it
+    // The stream may be there already, fed with the same batches: those that the server has are passed over,
+    // but for marks with a larger id than the last that was answered.
+    bool again = false;
+    uint64_t last_answered_mark = 0;
     BatchLimits limits;
     size_t max_window_batches = 32;  // of about 128 KiB each
     std::chrono::milliseconds first_backoff{50};
@@ -85,6 +89,8 @@ class EventStream {
 
   const Counts& counts() const { return counts_; }
   uint64_t incarnation() const { return incarnation_; }
+  // It ended because the server has another state than was fed, or none: to feed all of it again may help.
+  bool state_is_gone() const { return state_is_gone_; }
 
  private:
   class Call;
@@ -109,6 +115,7 @@ class EventStream {
   absl::Status HandleAck(const memcgd::v1::Ack& ack);
   absl::Status HandleState(const memcgd::v1::State& state);
   absl::Status StateLost(const std::string& why) const;
+  absl::Status StateGone(const std::string& why);
   void Forget();
 
   const Options options_;
@@ -121,7 +128,7 @@ class EventStream {
   BatchLimits limits_;
   uint64_t next_sequence_ = 1;  // of the next batch to be made
   uint64_t applied_through_ = 0;
-  uint64_t durable_through_ = 0;  // 0: the server keeps no journal
+  bool state_is_gone_ = false;
   std::deque<Kept> kept_;
   Counts counts_;
 

@@ -1,8 +1,12 @@
 // memcgctl replay: traces in, memory.stat out.
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -24,6 +28,7 @@ namespace v1 = memcgd::v1;
 // Removing a node after something went wrong shall not keep the user for long.
 constexpr std::chrono::milliseconds kCleanupTimeout{2'000};
 constexpr size_t kMaxNotables = 10;
+constexpr std::chrono::milliseconds kBetweenAttempts{100};
 
 struct ReplayFlags {
   std::vector<std::string> files;
@@ -109,9 +114,17 @@ void AddKnobFlag(CLI::App* app, ReplayFlags* flags, const std::string& flag, con
       ->allow_extra_args(false);
 }
 
+// Standard input and pipes cannot.
+bool CanBeReadAgain(const std::vector<std::string>& files) {
+  return std::all_of(files.begin(), files.end(), [](const std::string& file) {
+    struct stat info {};
+    return file != "-" && stat(file.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+  });
+}
+
 // The node of that name, made where it is not there.
-absl::StatusOr<v1::Node> FindOrMakeNode(NodeClient* client, const std::string& name,
-                                        const ReplayFlags& flags) {
+absl::StatusOr<v1::Node> FindOrMakeNode(NodeClient* client, const std::string& name, const ReplayFlags& flags,
+                                        bool* made) {
   const bool fresh = flags.node.empty();
   if (!fresh) {
     absl::StatusOr<v1::Node> node = client->GetNode(name);
@@ -121,6 +134,7 @@ absl::StatusOr<v1::Node> FindOrMakeNode(NodeClient* client, const std::string& n
     }
     if (node.ok() || node.status().code() != absl::StatusCode::kNotFound) return node;
   }
+  *made = true;
   return client->CreateNode(name, flags.spec.Spec(CpusOfTraces(flags.files)));
 }
 
@@ -151,7 +165,7 @@ class ReplayCommand {
 
   int WithNode(std::vector<StatTime> times) {
     if (fresh_) context_.interrupt->SetLastResort([this] { RemoveNode().IgnoreError(); });
-    absl::StatusOr<v1::Node> node = FindOrMakeNode(&client_, node_, flags_);
+    absl::StatusOr<v1::Node> node = FindOrMakeNode(&client_, node_, flags_, &made_);
     int code = node.ok() ? Feed(*node, std::move(times)) : static_cast<int>(FailWith(node.status()));
     context_.interrupt->SetLastResort(nullptr);
     // Where the node could not even be made there is none; where the server is gone, so is the node.
@@ -188,19 +202,44 @@ class ReplayCommand {
     };
     options.on_state = [&](size_t index, const v1::State& state) {
       progress.Clear();
+      options.answered = index + 1;
       return printer.Print(index, state);
     };
-    Replay* running = nullptr;
+    std::unique_ptr<Replay> replay;
     options.on_progress = [&](size_t files_done) {
-      progress.Show(files_done, running->bytes_of_file(), running->counts());
+      progress.Show(files_done, replay->bytes_of_file(), replay->counts());
     };
-    Replay replay(client_.server(), std::move(options));
-    running = &replay;
     absl::Status status = printer.Begin();
-    if (status.ok()) status = replay.Run();
-    if (status.ok()) status = printer.End(replay.counts().sent.high_delay_us);
-    status.ok() ? progress.ShowEnd(replay.counts()) : progress.Clear();
-    return Conclude(status, replay, notables);
+    while (status.ok()) {
+      replay = std::make_unique<Replay>(client_.server(), options);
+      status = replay->Run();
+      if (!replay->state_is_gone() || !CanBeReadAgain(flags_.files)) break;
+      progress.Clear();
+      PrintWarning(absl::StrCat(ErrorLine(status), "; sending it again"));
+      status = RestoreNode(node, status);
+      options.again = true;
+    }
+    if (replay == nullptr) return FailWith(status);
+    if (status.ok()) status = printer.End(replay->counts().sent.high_delay_us);
+    status.ok() ? progress.ShowEnd(replay->counts()) : progress.Clear();
+    return Conclude(status, *replay, notables);
+  }
+
+  // The node is there again, though perhaps without what was fed: a server that stopped may have left it to
+  // another, which does not know it.  `lost` where it had more than was fed here.
+  absl::Status RestoreNode(const v1::Node& node, const absl::Status& lost) {
+    const auto deadline = std::chrono::steady_clock::now() + client_.server().timeout;
+    while (true) {
+      absl::Status status = client_.GetNode(node_).status();
+      if (status.code() == absl::StatusCode::kNotFound) {
+        if (!made_) return lost;
+        status = client_.CreateNode(node_, node.spec()).status();
+      }
+      if (status.ok() || status.code() == absl::StatusCode::kAlreadyExists) return absl::OkStatus();
+      const bool gone = context_.interrupt->flag() || std::chrono::steady_clock::now() >= deadline;
+      if (gone || status.code() != absl::StatusCode::kUnavailable) return status;
+      std::this_thread::sleep_for(kBetweenAttempts);
+    }
   }
 
   // The knobs, and whether their cgroups are there already.
@@ -255,6 +294,7 @@ class ReplayCommand {
   const ReplayFlags& flags_;
   const bool fresh_;  // made here, removed here
   const std::string node_;
+  bool made_ = false;  // by this command
 };
 
 }  // namespace

@@ -91,6 +91,8 @@ EventStream::Options StreamOptions(Server server, const ReplayOptions& options) 
   result.server = std::move(server);
   result.node = options.node;
   result.stream_id = options.stream_id;
+  result.again = options.again;
+  result.last_answered_mark = options.answered;
   result.cancelled = options.cancelled;
   result.on_notable = options.on_notable;
   // A mark's id is the place of its time, from 1.

@@ -50,6 +50,8 @@ struct ReplayOptions {
   std::vector<std::string> files;  // "-": standard input
   std::string node;                // exists
   std::string stream_id;           // a new one
+  bool again = false;              // the stream may be there, fed by a replay of the same files
+  size_t answered = 0;             // then: states that were given already, and are not given again
   uint32_t root = 0;               // number of the cgroup hierarchy; 0: the first one seen
   uint32_t cpus = 0;               // of the node
   uint32_t page_size = 4096;       // of the node, bytes
@@ -87,6 +89,9 @@ class Replay {
 
   // True where Run() failed because of a file.
   bool input_is_bad() const { return input_is_bad_; }
+  // True where Run() failed because the server has another state than was fed, or none: another Replay of the
+  // same options with `again` may go on, where files can be read twice.
+  bool state_is_gone() const { return stream_ != nullptr && stream_->state_is_gone(); }
   // At any time.
   ReplayCounts counts() const;
   // Of Options::knobs, those whose cgroup has not appeared.

@@ -135,6 +135,11 @@ std::vector<Setting> Settings() {
   add("insecure", "MEMCGD_INSECURE", "false",
       "Let --listen be an address that others reach though whoever does may make every call", ParseInsecure);
   settings.back().is_switch = true;
+  add("data-dir", "MEMCGD_DATA_DIR", "",
+      "Directory to which nodes are saved when the server stops, and from which they are loaded at the "
+      "start; "
+      "none: they end with the server",
+      Take(&Config::data_dir));
   add("log-level", "MEMCGD_LOG_LEVEL", "info", "trace, debug, info, warn, error or off", ParseLogLevel);
   add("apply-threads", "MEMCGD_APPLY_THREADS", "0", "Threads that apply events; 0: as many as there are CPUs",
       ParseApplyThreads);

@@ -21,7 +21,8 @@ struct Config {
   std::optional<ListenAddress> health_listen = std::nullopt;   // none: health only where gRPC listens
   TlsFiles tls = {};
   std::string token_file = {};  // empty: whoever reaches the address may make every call
-  bool insecure = false;  // asked for: an address that others reach, without TLS or a check of who calls
+  bool insecure = false;      // asked for: an address that others reach, without TLS or a check of who calls
+  std::string data_dir = {};  // empty: nodes end with the server
   std::string log_level = "info";  // as spdlog names them
   std::string port_file = {};      // empty: none
   uint32_t apply_threads = 0;      // 0: as many as there are CPUs

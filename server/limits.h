@@ -68,6 +68,9 @@ inline constexpr size_t kMaxTokens = 1000;
 inline constexpr size_t kMaxTenantBytes = 128;
 inline constexpr uint32_t kMaxAuditLinesPerSecond = 20;
 
+// 2^28 pages take at most some 5 GiB.
+inline constexpr size_t kMaxNodeFileBytes = size_t{16} << 30;
+
 inline constexpr size_t kMaxConfigFileBytes = size_t{1} << 20;
 
 }  // namespace memcgd::server

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <spdlog/spdlog.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -22,7 +23,8 @@ using memcgd::server::Config;
 using memcgd::server::Server;
 
 constexpr std::chrono::seconds kDrainLimit{8};
-constexpr timespec kExitLimit{10, 0};  // for all that follows a first signal
+constexpr timespec kExitLimit{10, 0};  // for what follows a first signal, until nodes are saved
+std::atomic<bool> saving{false};
 
 // glibc gives the top of the heap back after each large message and faults it in again for the next: 88 ns an
 // event against 7.6.
@@ -40,6 +42,7 @@ sigset_t BlockSignals() {
   sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a write past a limit of the file's size fails, as on a full disk
   return signals;
 }
 
@@ -47,7 +50,8 @@ sigset_t BlockSignals() {
 void WatchDrain(const sigset_t& signals) {
   sigset_t stop = signals;
   sigdelset(&stop, SIGHUP);
-  const int signal = sigtimedwait(&stop, nullptr, &kExitLimit);
+  int signal = sigtimedwait(&stop, nullptr, &kExitLimit);
+  if (signal < 0 && saving) signal = sigwaitinfo(&stop, nullptr);  // to write all takes as long as it takes
   spdlog::warn(signal > 0 ? "a second signal: ending at once" : "draining takes too long: ending at once");
   std::_Exit(signal > 0 ? 128 + signal : memcgd::server::kExitFailure);
 }
@@ -92,7 +96,9 @@ int Run(const Config& config, const sigset_t& signals) {
   std::thread(WatchDrain, signals).detach();
   (*server)->Drain(kDrainLimit);
   spdlog::info("drained");
-  return memcgd::server::kExitOk;
+  saving = true;
+  const absl::Status saved = (*server)->Save();
+  return saved.ok() ? memcgd::server::kExitOk : Fail(saved);
 }
 
 }  // namespace

@@ -13,14 +13,18 @@ namespace {
 
 using core::Locked;
 
+absl::Status TooManyNodes(std::string_view name) {
+  return absl::ResourceExhaustedError(Cat("node ", Quoted(name), ": the server has ", kMaxNodes, " nodes"));
+}
+
+}  // namespace
+
 uint64_t RandomIncarnation() {
   std::random_device device;
   uint64_t value = 0;
   while (value == 0) value = uint64_t{device()} << 32 | device();
   return value;
 }
-
-}  // namespace
 
 absl::StatusOr<uint64_t> ServedStream::Attach(uint64_t call, EndCall end) {
   EndCall end_older;
@@ -109,6 +113,43 @@ void ServedStream::Remember(uint64_t sequence, uint64_t content_hash, const std:
   }
 }
 
+void ServedStream::Save(core::Writer* to) {
+  Locked lock(apply_mutex_);
+  (*to)(next_sequence_);
+  const uint64_t first = next_sequence_ - std::min<uint64_t>(next_sequence_ - 1, kRememberedBatches);
+  for (uint64_t sequence = first; sequence < next_sequence_; ++sequence)
+    (*to)(hashes_[sequence % kRememberedBatches]);
+  to->Size(remembered_.size());
+  for (const Remembered& entry : remembered_) {
+    (*to)(entry.sequence);
+    to->Size(entry.states.size());
+    for (const StateBytes& state : entry.states) (*to)(*state);
+  }
+}
+
+void ServedStream::Load(core::Reader* from) {
+  Locked lock(apply_mutex_);
+  (*from)(next_sequence_);
+  if (next_sequence_ == 0) return from->Fail();
+  durable_through_ = next_sequence_ - 1;
+  const uint64_t first = next_sequence_ - std::min<uint64_t>(next_sequence_ - 1, kRememberedBatches);
+  for (uint64_t sequence = first; sequence < next_sequence_; ++sequence)
+    (*from)(hashes_[sequence % kRememberedBatches]);
+  const uint64_t entries = from->Size(0);
+  for (uint64_t i = 0; i < entries && from->ok(); ++i) {
+    Remembered entry{};
+    (*from)(entry.sequence);
+    const uint64_t states = from->Size(0);
+    for (uint64_t j = 0; j < states && from->ok(); ++j) {
+      std::string state;
+      (*from)(state);
+      remembered_bytes_ += state.size();
+      entry.states.push_back(std::make_shared<const std::string>(std::move(state)));
+    }
+    remembered_.push_back(std::move(entry));
+  }
+}
+
 void ServedStream::Retire(const absl::Status& why) {
   EndCall end;
   {
@@ -136,7 +177,7 @@ absl::StatusOr<ServedStream*> ServedNode::OpenStream(std::string_view id, uint64
         "WRONG_INCARNATION", {{"incarnation", Cat(incarnation_)}});
   }
   Locked lock(mutex_);
-  if (retired_) return NotFound({.type = "node", .name = name_, .field = "open.node"});
+  if (!retired_.ok()) return retired_;
   const auto at = streams_.find(id);
   if (at != streams_.end()) return at->second.get();
   if (streams_.size() >= kMaxStreamsPerNode) {
@@ -166,19 +207,43 @@ void ServedNode::OomHappened() {
   for (const auto& [listener, told] : listeners) told();
 }
 
-void ServedNode::Retire() {
+std::vector<ServedStream*> ServedNode::Streams() {
   std::vector<ServedStream*> streams;
+  Locked lock(mutex_);
+  for (const auto& [id, stream] : streams_) streams.push_back(stream.get());
+  return streams;
+}
+
+void ServedNode::Retire(const absl::Status& why) {
   {
     Locked lock(mutex_);
-    retired_ = true;
-    for (const auto& [id, stream] : streams_) streams.push_back(stream.get());
+    retired_ = why;
   }
-  const absl::Status why = WithReason(About(absl::NotFoundError(Cat("node ", Quoted(name_), " was deleted")),
-                                            {.type = "node", .name = name_, .field = "open.node"}),
-                                      "NODE_DELETED", {{"node", name_}});
+  const std::vector<ServedStream*> streams = Streams();  // there will be no others
   for (ServedStream* stream : streams) stream->Retire(why);
   OomHappened();  // whoever listens finds the node gone
   for (ServedStream* stream : streams) stream->AwaitBatch();
+}
+
+void ServedNode::SaveStreams(core::Writer* to) {
+  const std::vector<ServedStream*> streams = Streams();
+  to->Size(streams.size());
+  for (ServedStream* stream : streams) {
+    (*to)(stream->id());
+    stream->Save(to);
+  }
+}
+
+void ServedNode::LoadStreams(core::Reader* from) {
+  const uint64_t size = from->Size(0);
+  for (uint64_t i = 0; i < size && from->ok(); ++i) {
+    std::string id;
+    (*from)(id);
+    auto stream = std::make_unique<ServedStream>(id, core_->OpenStream(id));
+    stream->Load(from);
+    Locked lock(mutex_);
+    streams_.emplace(std::move(id), std::move(stream));
+  }
 }
 
 absl::StatusOr<std::shared_ptr<ServedNode>> NodeRegistry::Create(std::string_view name,
@@ -190,10 +255,7 @@ absl::StatusOr<std::shared_ptr<ServedNode>> NodeRegistry::Create(std::string_vie
     // Asked before the node is made, as making one takes a while; what counts is the second look below.
     Locked lock(mutex_);
     if (nodes_.contains(name)) return AlreadyExists(subject);
-    if (nodes_.size() >= kMaxNodes) {
-      return absl::ResourceExhaustedError(
-          Cat("node ", Quoted(name), ": the server has ", kMaxNodes, " nodes"));
-    }
+    if (nodes_.size() >= kMaxNodes) return TooManyNodes(name);
   }
   absl::StatusOr<std::unique_ptr<core::Node>> core = core::Node::Create(config);
   if (!core.ok()) return About(core.status(), {.type = "node", .name = name, .field = "spec"});
@@ -201,6 +263,14 @@ absl::StatusOr<std::shared_ptr<ServedNode>> NodeRegistry::Create(std::string_vie
   Locked lock(mutex_);
   if (!nodes_.emplace(std::string(name), node).second) return AlreadyExists(subject);
   return node;
+}
+
+absl::Status NodeRegistry::Add(std::shared_ptr<ServedNode> node) {
+  Locked lock(mutex_);
+  const std::string name = node->name();
+  if (nodes_.size() >= kMaxNodes) return TooManyNodes(name);
+  if (nodes_.emplace(name, std::move(node)).second) return absl::OkStatus();
+  return AlreadyExists({.type = "node", .name = name, .field = "name"});
 }
 
 absl::StatusOr<std::shared_ptr<ServedNode>> NodeRegistry::Find(std::string_view name) {
@@ -225,21 +295,41 @@ std::vector<std::shared_ptr<ServedNode>> NodeRegistry::List(std::string_view aft
 absl::Status NodeRegistry::Delete(std::string_view name) {
   absl::Status status = CheckNodeName(name);
   if (!status.ok()) return status;
+  const Subject subject = {.type = "node", .name = name, .field = "name"};
   std::shared_ptr<ServedNode> node;
   {
     Locked lock(mutex_);
     const auto at = nodes_.find(name);
-    if (at == nodes_.end()) return NotFound({.type = "node", .name = name, .field = "name"});
-    node = std::move(at->second);
+    if (at == nodes_.end()) return NotFound(subject);
+    node = at->second;
+  }
+  // Before the answer, so that what was deleted does not come back with the next start.
+  if (forget_) status = forget_(node->name());
+  if (!status.ok()) return status;
+  {
+    Locked lock(mutex_);
+    const auto at = nodes_.find(name);
+    if (at == nodes_.end() || at->second != node) return NotFound(subject);  // another call was first
     nodes_.erase(at);
     leaving_.push_back(node);
   }
-  node->Retire();
+  node->Retire(WithReason(About(absl::NotFoundError(Cat("node ", Quoted(name), " was deleted")),
+                                {.type = "node", .name = name, .field = "open.node"}),
+                          "NODE_DELETED", {{"node", node->name()}}));
   const core::MechanismCounters counters = node->core()->Counters();
   Locked lock(mutex_);
   left_ += counters;
   std::erase(leaving_, node);  // freed with its last user: calls that end, or here
   return absl::OkStatus();
+}
+
+void NodeRegistry::Retire(const absl::Status& why) {
+  std::vector<std::shared_ptr<ServedNode>> nodes;
+  {
+    Locked lock(mutex_);
+    for (const auto& [name, node] : nodes_) nodes.push_back(node);
+  }
+  for (const std::shared_ptr<ServedNode>& node : nodes) node->Retire(why);
 }
 
 core::MechanismCounters NodeRegistry::MechanismTotals() {

@@ -28,6 +28,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/archive.h"
 #include "core/mutex.h"
 #include "core/node.h"
 #include "server/limits.h"
@@ -65,7 +66,14 @@ class ServedStream {
                               std::vector<StateBytes>* states)
       ABSL_LOCKS_EXCLUDED(apply_mutex_, owner_mutex_);
 
-  // The node was deleted: ends the call and refuses new ones.
+  // The last batch that was saved when the server stopped, 0 where there is none.
+  uint64_t durable_through() const { return durable_through_; }
+  // Where it stands, and what it remembers.  REQUIRES: retired, and its last batch awaited; or nobody has it
+  // yet.
+  void Save(core::Writer* to) ABSL_LOCKS_EXCLUDED(apply_mutex_);
+  void Load(core::Reader* from) ABSL_LOCKS_EXCLUDED(apply_mutex_);
+
+  // The node was deleted, or the server stops: ends the call and refuses new ones.
   void Retire(const absl::Status& why) ABSL_LOCKS_EXCLUDED(owner_mutex_);
   // Returns once the batch under way is applied.  After Retire() there is no other.
   void AwaitBatch() ABSL_LOCKS_EXCLUDED(apply_mutex_) { core::Locked lock(apply_mutex_); }
@@ -84,6 +92,7 @@ class ServedStream {
 
   const std::string id_;
   core::EventStream* const core_;  // the node's
+  uint64_t durable_through_ = 0;   // constant after Load()
 
   core::Mutex apply_mutex_ ABSL_ACQUIRED_BEFORE(owner_mutex_);
   uint64_t next_sequence_ ABSL_GUARDED_BY(apply_mutex_) = 1;
@@ -119,17 +128,23 @@ class ServedNode {
   // The OOM killer was called.
   void OomHappened() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Ends the streams' calls with NOT_FOUND, refuses new ones, and waits for the batches under way: nothing is
+  // Ends the streams' calls with `why`, refuses new ones, and waits for the batches under way: nothing is
   // applied any more.
-  void Retire() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Retire(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Its streams, with what each remembers.  REQUIRES: retired; or nobody has it yet.
+  void SaveStreams(core::Writer* to) ABSL_LOCKS_EXCLUDED(mutex_);
+  void LoadStreams(core::Reader* from) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  std::vector<ServedStream*> Streams() ABSL_LOCKS_EXCLUDED(mutex_);
+
   const std::string name_;
   const uint64_t incarnation_;
   const std::unique_ptr<core::Node> core_;
 
   core::Mutex mutex_;
-  bool retired_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status retired_ ABSL_GUARDED_BY(mutex_);
   std::map<const void*, std::function<void()>> oom_listeners_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::unique_ptr<ServedStream>, std::less<>> streams_ ABSL_GUARDED_BY(mutex_);
 };
@@ -143,17 +158,26 @@ class NodeRegistry {
   // INVALID_ARGUMENT, ALREADY_EXISTS, RESOURCE_EXHAUSTED, each naming the node.
   absl::StatusOr<std::shared_ptr<ServedNode>> Create(std::string_view name, const core::NodeConfig& config)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  // One that was saved.  RESOURCE_EXHAUSTED, ALREADY_EXISTS.
+  absl::Status Add(std::shared_ptr<ServedNode> node) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::shared_ptr<ServedNode>> Find(std::string_view name) ABSL_LOCKS_EXCLUDED(mutex_);
   // Those after that name ("" for all) that the filter lets through, in order, at most `limit`.
   std::vector<std::shared_ptr<ServedNode>> List(std::string_view after, size_t limit,
                                                 const NodeFilter& filter = EveryNode)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  // Where `forget` refuses (OnDelete()), the node stays.
   absl::Status Delete(std::string_view name) ABSL_LOCKS_EXCLUDED(mutex_);
+  // `forget` removes what was saved of a node that is deleted.  Before the registry is used.
+  void OnDelete(std::function<absl::Status(const std::string& name)> forget) { forget_ = std::move(forget); }
+  // Retires every node.
+  void Retire(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   size_t size() ABSL_LOCKS_EXCLUDED(mutex_);
   // What the mechanisms of all nodes did that this server ever had; never goes back.  No batch waits for it.
   core::MechanismCounters MechanismTotals() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  std::function<absl::Status(const std::string& name)> forget_;  // none: nothing is saved
+
   core::Mutex mutex_;
   std::map<std::string, std::shared_ptr<ServedNode>, std::less<>> nodes_ ABSL_GUARDED_BY(mutex_);
   // Deleted nodes: those whose last batches are awaited, and what the others counted.  Each node is in one of
@@ -161,6 +185,9 @@ class NodeRegistry {
   std::vector<std::shared_ptr<ServedNode>> leaving_ ABSL_GUARDED_BY(mutex_);
   core::MechanismCounters left_ ABSL_GUARDED_BY(mutex_);
 };
+
+// Names a state; never 0.
+uint64_t RandomIncarnation();
 
 // 1 … 253 bytes of letters, digits, '.', '-' and '_', not only dots: a name may become a directory's.
 absl::Status CheckNodeName(std::string_view name);

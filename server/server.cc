@@ -120,9 +120,22 @@ Server::~Server() {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
   std::unique_ptr<Server> server(new Server(config));
-  absl::Status status = server->Listen(config);
+  absl::Status status = server->Load(config);
+  if (!status.ok()) return status;
+  status = server->Listen(config);
+  if (!status.ok() && server->data_dir_ != nullptr && server->grpc_ == nullptr)
+    server->data_dir_->NothingHappened().IgnoreError();  // or clients send again what they need not
   if (!status.ok()) return status;
   return server;
+}
+
+absl::Status Server::Load(const Config& config) {
+  if (config.data_dir.empty()) return absl::OkStatus();
+  auto data_dir = DataDir::Open(config.data_dir);
+  if (!data_dir.ok()) return data_dir.status();
+  data_dir_ = *std::move(data_dir);
+  registry_.OnDelete([this](const std::string& name) { return data_dir_->Remove(name); });
+  return data_dir_->Load(&registry_);
 }
 
 absl::Status Server::Listen(const Config& config) {
@@ -151,6 +164,8 @@ absl::Status Server::ListenGrpc(const Config& config) {
   builder.RegisterService(&cgroups_);
   builder.RegisterService(&ooms_);
   builder.RegisterService(&whatif_);
+  const absl::Status begun = data_dir_ == nullptr ? absl::OkStatus() : data_dir_->Begin();
+  if (!begun.ok()) return begun;
   address_ = config.listen;
   auto server = StartOn(ServerCredentialsOf(config.tls), &builder, &address_);
   if (server.ok()) grpc_ = *std::move(server);
@@ -181,6 +196,12 @@ void Server::Drain(milliseconds limit) {
   const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
   grpc_->Shutdown(std::chrono::system_clock::now() + std::clamp(left, milliseconds(0), kLastAnswers));
   grpc_->Wait();
+}
+
+absl::Status Server::Save() {
+  if (data_dir_ == nullptr) return absl::OkStatus();
+  registry_.Retire(absl::UnavailableError("the server is stopping"));
+  return data_dir_->Save(&registry_);
 }
 
 }  // namespace memcgd::server

@@ -15,6 +15,7 @@
 #include "server/access.h"
 #include "server/cgroup_service.h"
 #include "server/config.h"
+#include "server/data_dir.h"
 #include "server/health_service.h"
 #include "server/ingest_service.h"
 #include "server/metrics.h"
@@ -39,6 +40,9 @@ class Server {
   // Health says NOT_SERVING, streams are told to go elsewhere and end with all that they sent applied and
   // acknowledged, other calls finish.  Takes at most about `limit`.
   void Drain(std::chrono::milliseconds limit);
+  // Saves every node, where there is a data directory; nothing is applied any more.  UNAVAILABLE names what
+  // could not be saved.  REQUIRES: Drain().
+  absl::Status Save();
 
   // As bound, for example "127.0.0.1:7077".
   std::string address() const { return address_.Text(); }
@@ -58,11 +62,13 @@ class Server {
 
  private:
   explicit Server(const Config& config);
+  absl::Status Load(const Config& config);
   absl::Status Listen(const Config& config);
   absl::Status ListenGrpc(const Config& config);
   absl::Status ListenProbes(const ListenAddress& address);
 
   // In order of dependence; destroyed from the last.
+  std::unique_ptr<DataDir> data_dir_;  // null: nodes end with the server
   NodeRegistry registry_;
   ServerMetrics metrics_;
   Access access_;

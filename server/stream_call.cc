@@ -316,6 +316,7 @@ absl::Status StreamCall::HandleOpen(const v1::Open& open) {
   opened->set_next_sequence(*next);
   opened->set_max_batch_events(kMaxBatchEvents);
   opened->set_window_batches(kWindowBatches);
+  opened->set_durable_through(stream_->durable_through());
   Locked lock(mutex_);
   opened_ = true;
   AddAnswerLocked({nullptr, Serialized(response)});
@@ -363,6 +364,7 @@ void StreamCall::Acknowledge(uint64_t sequence, const std::vector<StateBytes>& s
   ++unacknowledged_;
   ++unsent_.back().batches;
   v1::Ack* ack = unsent_.back().message->mutable_ack();
+  ack->set_durable_through(stream_->durable_through());
   if (applied) {
     AddToAck(sequence, work_.result, ack);
   } else {
