@@ -54,6 +54,11 @@ class DataDir(unittest.TestCase):
         self.addCleanup(command.kill)
         return command
 
+    def files(self):
+        """Two jobs again and again: a second or more of events for four stops."""
+        jobs = [self.directory.file(f't{i}', trace(PAGES, f'/job{i}', pid=100 + i)) for i in range(2)]
+        return 5 * STOPS // 2 * jobs
+
     def halt_within(self, command, server, least):
         """Stops the client with SIGSTOP when the server has had so many events."""
         wait_for(lambda: self.events(server) >= least, 'events')
@@ -64,11 +69,11 @@ class DataDir(unittest.TestCase):
         self.addCleanup(server.stop)
         code, out, err = self.replay(server, *files).finish()
         self.assertEqual(code, 0, err)
-        return out, self.node(server)['state_hash']
+        return out
 
     def test_stops_under_load_lose_nothing(self):
-        files = [self.directory.file(f't{i}', trace(PAGES, f'/job{i}', pid=100 + i)) for i in range(3)]
-        out, state_hash = self.uninterrupted(*files)
+        files = self.files()
+        out = self.uninterrupted(*files)
         server = self.start_server()
         command = self.replay(server, *files)
         wait_for(lambda: self.events(server) > 0, 'events')
@@ -78,12 +83,12 @@ class DataDir(unittest.TestCase):
         code, got, err = command.finish()
         self.assertEqual(code, 0, err)
         self.assertEqual(got, out)
+        self.assertIn('the connection was made again', err)
         self.assertNotIn('sending it again', err)
-        self.assertEqual(self.node(server)['state_hash'], state_hash)
 
     def test_a_kill_costs_what_came_after_the_last_stop(self):
-        files = [self.directory.file(f't{i}', trace(PAGES, f'/job{i}', pid=100 + i)) for i in range(3)]
-        out, state_hash = self.uninterrupted(*files)
+        files = self.files()
+        out = self.uninterrupted(*files)
         server = self.start_server()
         command = self.replay(server, *files)
         self.halt_within(command, server, 1)
@@ -102,11 +107,10 @@ class DataDir(unittest.TestCase):
         self.assertEqual(code, 0, err)
         self.assertEqual(got, out)
         self.assertIn('sending it again', err)
-        self.assertEqual(self.node(server)['state_hash'], state_hash)
 
     def test_a_kill_before_any_stop_costs_all(self):
-        files = [self.directory.file(f't{i}', trace(PAGES, f'/job{i}', pid=100 + i)) for i in range(2)]
-        out, state_hash = self.uninterrupted(*files)
+        files = self.files()
+        out = self.uninterrupted(*files)
         server = self.start_server()
         command = self.replay(server, *files)
         self.halt_within(command, server, 1)
@@ -117,13 +121,11 @@ class DataDir(unittest.TestCase):
         command.process.send_signal(signal.SIGCONT)
         code, got, err = command.finish()
         self.assertEqual((code, got), (0, out), err)
-        self.assertEqual(self.node(server)['state_hash'], state_hash)
 
     def test_a_node_that_held_more_than_the_trace_is_not_made_again(self):
         server = self.start_server()
         self.ctl(server, 'node', 'create', 'n')
-        file = self.directory.file('t', trace(2 * PAGES))
-        command = self.replay(server, file)
+        command = self.replay(server, *self.files())
         self.halt_within(command, server, 1)
         server.process.kill()
         server.process.wait()
