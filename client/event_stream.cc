@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "google/rpc/status.pb.h"
 
 namespace memcgd::client {
 namespace {
@@ -32,6 +33,14 @@ bool MayWorkLater(grpc::StatusCode code) {
     default:
       return false;
   }
+}
+
+// What the server said.  A balancer that breaks the stream right behind the server's error (HAProxy, where
+// the client has not half-closed) takes its code away: only the details still have it.
+grpc::Status AsTheServerSaid(const grpc::Status& status) {
+  google::rpc::Status said;
+  if (!said.ParseFromString(status.error_details()) || said.code() == 0) return status;
+  return grpc::Status(static_cast<grpc::StatusCode>(said.code()), said.message(), status.error_details());
 }
 
 // Events [*word, …) and side events [*side, …) of `whole`: at least one, and as many as the limits let.
@@ -345,12 +354,14 @@ void EventStream::StartCall() {
 
 // The connection is at its end: says why, where it is no use to try again.
 absl::Status EventStream::EndCall() {
-  grpc::Status status = call_->Close();
+  grpc::Status status = AsTheServerSaid(call_->Close());
   if (call_->given_up()) status = grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "it was silent");
   const bool retry = call_->given_up() || MayWorkLater(status.error_code());
   call_.reset();
   opened_ = false;
-  if (incarnation_ == 0 && !status.ok()) return StatusFromGrpc(status, options_.server);
+  // A first attempt that fails is told at once; one that comes after others may meet a server that is just
+  // leaving.
+  if (incarnation_ == 0 && !options_.again && !status.ok()) return StatusFromGrpc(status, options_.server);
   if (!retry) {
     const bool gone = status.error_code() == grpc::StatusCode::FAILED_PRECONDITION ||
                       status.error_code() == grpc::StatusCode::NOT_FOUND;

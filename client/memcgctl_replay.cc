@@ -122,6 +122,12 @@ bool CanBeReadAgain(const std::vector<std::string>& files) {
   });
 }
 
+// Failures of the way, as balancers and servers that leave give them.
+bool MayWorkLater(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsCancelled(status) || absl::IsInternal(status) ||
+         absl::IsUnknown(status);
+}
+
 // The node of that name, made where it is not there.
 absl::StatusOr<v1::Node> FindOrMakeNode(NodeClient* client, const std::string& name, const ReplayFlags& flags,
                                         bool* made) {
@@ -236,8 +242,8 @@ class ReplayCommand {
         status = client_.CreateNode(node_, node.spec()).status();
       }
       if (status.ok() || status.code() == absl::StatusCode::kAlreadyExists) return absl::OkStatus();
-      const bool gone = context_.interrupt->flag() || std::chrono::steady_clock::now() >= deadline;
-      if (gone || status.code() != absl::StatusCode::kUnavailable) return status;
+      const bool over = context_.interrupt->flag() || std::chrono::steady_clock::now() >= deadline;
+      if (over || !MayWorkLater(status)) return status;
       std::this_thread::sleep_for(kBetweenAttempts);
     }
   }

@@ -70,7 +70,7 @@ class Haproxy:
 
     def get(self, path):
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f'http://{self.health}{path}', timeout=processes.LIMIT_S) as answer:
+        with opener.open(f'http://{self.health}{path}', timeout=5) as answer:
             return answer.read()
 
     def stop(self):
@@ -117,6 +117,8 @@ class Feeder:
             except grpc.aio.AioRpcError as error:
                 if error.code() not in AGAIN:
                     raise AssertionError(f'{self.name}: {error.code()}: {error.details()}')
+            except asyncio.InvalidStateError:  # a write to a call that has ended
+                pass
             if self.acknowledged < BATCHES:
                 await asyncio.sleep(0.1)
 
