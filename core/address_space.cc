@@ -100,6 +100,7 @@ template <class Forms>
 void AddressSpaces<Forms>::Zap(CpuSlot& slot, Mm& mm, PageRange range) {
   bool let_go = false;
   uint64_t walked = 0;
+  FolioId marked = FolioId::kNone;
   auto zap = [&](PageNumber, Pte& pte) {
     ++walked;
     FolioId page = PteFolio(pte);
@@ -109,7 +110,9 @@ void AddressSpaces<Forms>::Zap(CpuSlot& slot, Mm& mm, PageRange range) {
         m_.lru.End(slot, page);
       } else {
         if (!folio.anon() && !folio.dead() && (pte & kPteAccessed) != 0 && IsYoung(page)) {
-          m_.lru.MarkAccessed(slot, m_.arena.HeadOf(page));
+          FolioId head = m_.arena.HeadOf(page);
+          if (head != marked) m_.lru.MarkAccessed(slot, head);  // a folio's entries go together
+          marked = head;
         }
         m_.cache.Unmap(slot, page);
       }
@@ -288,6 +291,13 @@ Outcome AddressSpaces<Forms>::Madvise(CpuSlot& slot, Mm& mm, PageRange range, ui
     case kMadvPopulateWrite:
       return faults_.Populate(slot, mm, range, advice == kMadvPopulateWrite) ? Outcome::kOk
                                                                              : Outcome::kEnomem;
+    case kMadvNormal:
+    case kMadvRandom:
+    case kMadvSequential:
+      if (!m_.charges.models_reclaim()) break;
+      mm.vmas.SplitAt(range);
+      mm.vmas.ForEachWithin(range, [&](Vma& vma) { vma.has_recency = advice == kMadvNormal; });
+      break;
     default:
       break;  // the others change no account
   }

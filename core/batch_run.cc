@@ -33,6 +33,7 @@ template <class Forms>
 void BatchRun<Forms>::Run()
     ABSL_NO_THREAD_SAFETY_ANALYSIS {  // the cut is let go of and taken again at control events
   node_.cut_->lock.LockShared();
+  if (models_) m_.tree.StartFlushes(batch_.base_time_ns);
   size_t done = 0;
   for (const WideEvent& wide : batch_.wide) {
     ApplyEvents(done, wide.position);
@@ -293,6 +294,7 @@ Outcome BatchRun<Forms>::FileFault(Thread& thread, FileId id, PageIndex index) {
   hints.fault_major = hints.fault_unseen = false;
   File& file = m_.files.Get(id);
   Locked lock(file.mutex);
+  DiskReads::End(file, index, index);
   FolioId page = m_.cache.Find(file, index);
   if (page != FolioId::kNone) {
     m_.arena.Get(m_.arena.HeadOf(page)).Clear(kFolioReadahead);
@@ -325,6 +327,10 @@ Outcome BatchRun<Forms>::FileAdd(uint32_t tid, FileId id, PageIndex index, uint3
   // The buffer layer touches a disk's own pages while they wait in the batch.
   uint32_t flags = m_.files.IsBlockDevice(file) ? kFolioActive : 0;
   if (models_) {  // what a read or a fault then needs and readahead could not have tries harder
+    {
+      Locked lock(file.mutex);
+      file.traced_pages += int64_t{1} << order;
+    }
     return m_.cache.Fill(*slot_, file, index, order, memcg, ChargeMode::kNoRetry, flags) == CacheAdd::kRefused
                ? Outcome::kLimit
                : Outcome::kOk;
@@ -345,17 +351,23 @@ template <class Forms>
 Outcome BatchRun<Forms>::FileDelete(uint32_t tid, FileId id, PageIndex index, uint32_t order) {
   Thread* thread = tid == 0 ? nullptr : m_.processes.Find(tid);
   MemcgId evictor = MemcgId::kNone;
+  File& file = m_.files.Get(id);
   if (thread != nullptr) {
-    if (models_ && thread->in_reclaim) return Outcome::kOk;  // the trace's kernel's choice, not the model's
+    if (models_ && thread->in_reclaim) {  // the trace's kernel's choice, not the model's
+      Locked lock(file.mutex);
+      if (!m_.cache.NeverSeen(file, index)) file.traced_pages -= int64_t{1} << order;
+      return Outcome::kOk;
+    }
     if (thread->in_reclaim) evictor = m_.processes.MmOf(*thread).memcg.load(std::memory_order_relaxed);
     m_.lru.Drain(*slot_);  // folio_batch_release() of truncation, lru_add_drain() of reclaim
   }
-  File& file = m_.files.Get(id);
   Locked lock(file.mutex);
   bool unseen = m_.cache.NeverSeen(file, index);
   // A page from before the stream goes: nothing of it was counted.
-  return m_.cache.Delete(*slot_, file, index, order, evictor) || unseen ? Outcome::kOk
-                                                                        : Outcome::kCacheMismatch;
+  bool known = m_.cache.Delete(*slot_, file, index, order, evictor) || unseen;
+  if (models_ && !unseen && (file.traced_pages -= int64_t{1} << order) == 0)
+    m_.cache.TruncateRest(*slot_, file);
+  return known || models_ ? Outcome::kOk : Outcome::kCacheMismatch;
 }
 
 template <class Forms>
@@ -417,6 +429,7 @@ Outcome BatchRun<Forms>::FileDirty(uint32_t tid, FileId id, PageIndex index) {
     if (outcome != Outcome::kOk) return outcome;
   }
   Locked lock(file.mutex);
+  DiskReads::End(file, index, index);
   FolioId page = m_.cache.Find(file, index);
   if (page == FolioId::kNone) return Outcome::kOk;  // from before the stream: not counted
   m_.cache.MarkDirty(*slot_, m_.arena.HeadOf(page));

@@ -13,6 +13,7 @@
 
 #include "core/commit_account.h"
 #include "core/cpu_slot.h"
+#include "core/disk_reads.h"
 #include "core/file.h"
 #include "core/folio.h"
 #include "core/memcg_tree.h"
@@ -71,6 +72,7 @@ struct Machine {
   std::atomic<uint64_t> oom_calls{0};  // so far
   std::deque<OomRecord> oom_records;   // the last of them; changed at a cut
   WritebackQueue writeback;
+  DiskReads reads{config.page_size, config.read_bytes_per_second};
   SwapSpace swap{config.reclaim == Reclaim::kModelled ? config.swap_bytes / config.page_size : 0};
   // folio_lock(), as far as the model needs it: what of a page is in swap, and writeback against Migrate().
   std::array<SpinLock, 64> folio_locks;

@@ -36,11 +36,11 @@ absl::Status CheckConfig(const NodeConfig& config) {
     return absl::InvalidArgumentError("reclaim or a mechanism has no such form");
   }
   // So slow a disk that the time of what is on its way to it still fits 64 bits.
-  constexpr uint64_t kMinWriteback = 4096;
-  if (config.writeback_bytes_per_second < kMinWriteback || config.writeback_bytes_per_second > kMaxBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("writeback_bytes_per_second ",
-                                                   config.writeback_bytes_per_second, " is not in ",
-                                                   kMinWriteback, " … 2^52"));
+  constexpr uint64_t kMinRate = 4096;
+  for (auto [name, rate] : {std::pair{"writeback_bytes_per_second", config.writeback_bytes_per_second},
+                            std::pair{"read_bytes_per_second", config.read_bytes_per_second}}) {
+    if (rate < kMinRate || rate > kMaxBytes)
+      return absl::InvalidArgumentError(absl::StrCat(name, " ", rate, " is not in ", kMinRate, " … 2^52"));
   }
   if (config.swap_bytes > kMaxBytes) {
     return absl::InvalidArgumentError(absl::StrCat("swap_bytes ", config.swap_bytes, " are over 2^52"));

@@ -43,6 +43,7 @@ struct NodeConfig {
   uint64_t overcommit_kbytes = 0;  // where not 0 it takes the ratio's place
   Reclaim reclaim = Reclaim::kRecorded;
   uint64_t writeback_bytes_per_second = uint64_t{200} << 20;  // of modelled reclaim; 4096 … 2^52
+  uint64_t read_bytes_per_second = uint64_t{3} << 29;         // the same
   Mechanisms mechanisms;
 
   KnobSizes knob_sizes() const { return {page_size, memory_bytes, swap_bytes}; }

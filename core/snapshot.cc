@@ -30,6 +30,7 @@ void WalkConfig(Archive& a, NodeConfig& config) {
   a(config.overcommit_kbytes);
   a(config.reclaim);
   a(config.writeback_bytes_per_second);
+  a(config.read_bytes_per_second);
   a(config.mechanisms.charge_order);
   a(config.mechanisms.commit_batch);
   a(config.mechanisms.css_refs);
@@ -143,6 +144,7 @@ void WalkVma(Archive& a, Vma& vma) {
   a(vma.has_anon_vma);
   a(vma.accounted);
   a(vma.locked);
+  a(vma.has_recency);
 }
 
 template <typename Archive>
@@ -216,6 +218,9 @@ void Snapshot::WalkTree(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     for (auto& value : memcg->cost) a(value);
     for (auto& value : memcg->activations) a(value);
     for (auto& value : memcg->refaults) a(value);
+    for (auto& value : memcg->flushed.lru_pages) a(value);
+    for (auto& value : memcg->flushed.activations) a(value);
+    a(memcg->shadows_shrunk_age);
     a(memcg->walk_position);
     a(memcg->refs);
     for (auto& value : memcg->stats.local) a(value);
@@ -321,6 +326,13 @@ void Snapshot::WalkFiles(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS 
     a(file.cached_pages);
     a(file.area_pages);
     a(file.committed_pages);
+    a(file.traced_pages);
+    a(file.reading_until_ns);
+    WalkVector(a, file.readings, [&a](Reading& reading) {
+      a(reading.first);
+      a(reading.end);
+      a(reading.done_ns);
+    });
     WalkEntries(a, file.pages, [&file](PageIndex index) ABSL_NO_THREAD_SAFETY_ANALYSIS {
       return &file.pages.Ensure(index);
     });
@@ -335,6 +347,7 @@ void Snapshot::WalkFiles(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS 
       a(shadow.second.memcg);
       a(shadow.second.age);
       a(shadow.second.workingset);
+      a(shadow.second.order);
     });
     if constexpr (Archive::kReads) file.shadows.insert(shadows.begin(), shadows.end());
   }
@@ -467,6 +480,9 @@ template <typename Archive>
 void Snapshot::WalkWriteback(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   m.swap.Walk(a);
   a(m.oom_calls);
+  a(m.tree.next_flush_ns);
+  a(m.reads.busy_until_ns);
+  a(m.reads.awaited_ns);
   WritebackQueue& queue = m.writeback;
   for (std::deque<WritebackQueue::Entry>* entries : {&queue.dirty, &queue.in_flight}) {
     uint64_t size = a.Size(entries->size());
@@ -575,6 +591,9 @@ void BeginToModelReclaim(Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         level->lru_pages[list].fetch_add(memcg->lruvec.lists[list].pages, std::memory_order_relaxed);
     }
   }
+  m.tree.Flush();
+  for (uint32_t id = 1; id < m.files.size(); ++id)
+    m.files.Get(FileId{id}).traced_pages = static_cast<int64_t>(m.files.Get(FileId{id}).cached_pages);
   for (uint32_t id = 2; id < m.arena.end(); ++id) {
     Folio& folio = m.arena.Get(FolioId{id});
     const bool held = (folio.state.load(std::memory_order_relaxed) & Folio::kHolds) != 0;
