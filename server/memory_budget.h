@@ -36,7 +36,6 @@ class MemoryBudget {
 
   // Looks again; by one thread, often.
   void Sample(std::chrono::steady_clock::time_point now);
-  void TEST_Use(uint64_t bytes) { SetUsed(bytes); }
 
  private:
   void SetUsed(uint64_t bytes);

@@ -62,7 +62,6 @@ class Server {
   // Direct channels and direct looks, for tests.
   grpc::Server* TEST_grpc() { return grpc_.get(); }
   NodeRegistry* TEST_registry() { return &registry_; }
-  MemoryBudget* TEST_budget() { return &budget_; }
   ServerMetrics* TEST_metrics() { return &metrics_; }
 
  private:

@@ -50,5 +50,6 @@ def call(stream, path, payload, extra=(), end=True):
 
 
 def connect(address, timeout=10):
+    """From another address than good clients have."""
     host, port = address.rsplit(':', 1)
-    return socket.create_connection((host, int(port)), timeout=timeout)
+    return socket.create_connection((host, int(port)), timeout=timeout, source_address=('127.0.0.2', 0))
