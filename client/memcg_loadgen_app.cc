@@ -9,6 +9,7 @@
 #include "client/loadgen/event_words.h"
 #include "client/loadgen/mechanisms.h"
 #include "client/loadgen/pinning.h"
+#include "client/memcgctl_command_line.h"
 
 namespace memcgd::client {
 namespace {
@@ -20,7 +21,9 @@ constexpr char kDescription[] =
     "of "
     "events, and measures throughput and latency.";
 constexpr char kFooter[] =
-    "Environment: MEMCG_LOADGEN_SERVER, MEMCG_LOADGEN_OUTPUT, MEMCG_LOADGEN_CPUS; a flag wins over its "
+    "Environment: MEMCG_LOADGEN_SERVER, MEMCG_LOADGEN_OUTPUT, MEMCG_LOADGEN_CPUS,\n"
+    "MEMCG_LOADGEN_TLS_CA, MEMCG_LOADGEN_TLS_CERT, MEMCG_LOADGEN_TLS_KEY, MEMCG_LOADGEN_TOKEN_FILE; a flag "
+    "wins over its "
     "variable.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 bad trace file, 4 server not reached, 5 state lost, 130 "
     "Ctrl-C (what was measured\n"
@@ -106,6 +109,7 @@ void AddWhereAndWho(CLI::App* app, LoadgenContext* context) {
       ->envname("MEMCG_LOADGEN_SERVER")
       ->type_name("ADDR")
       ->capture_default_str();
+  AddCredentialOptions(app, "MEMCG_LOADGEN", &turn.credentials);
   app->add_option("-o,--output", context->output, "How to print: table (for people) or json (for programs)")
       ->envname("MEMCG_LOADGEN_OUTPUT")
       ->type_name("table|json")

@@ -100,7 +100,9 @@ class Runner {
 
   // What can be said before anything is measured.
   absl::Status Connectable() const {
-    absl::Status status = ConnectTo(run_.options.server, std::chrono::seconds(1)).status();
+    absl::Status status = ConnectTo(run_.options.server, std::chrono::seconds(1),
+                                    /*own_connection=*/false, run_.options.credentials)
+                              .status();
     if (!status.ok() || !run_.options.server_cpu.known()) return status;
     return loadgen::ServerCpuSeconds(run_.options.server_cpu).status();
   }

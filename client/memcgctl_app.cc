@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/amount.h"
+#include "client/memcgctl_command_line.h"
 #include "client/memcgctl_completion.h"
 #include "client/memcgctl_exit.h"
 
@@ -17,7 +18,8 @@ constexpr char kDescription[] =
     "Talks to memcgd: replays recorded traces into a modelled machine and reads what its cgroups hold, to "
     "the page.";
 constexpr char kFooter[] =
-    "Environment: MEMCGCTL_SERVER, MEMCGCTL_OUTPUT, MEMCGCTL_TIMEOUT, MEMCGCTL_NODE; a flag wins over its "
+    "Environment: MEMCGCTL_SERVER, MEMCGCTL_OUTPUT, MEMCGCTL_TIMEOUT, MEMCGCTL_NODE, MEMCGCTL_TLS_CA,\n"
+    "MEMCGCTL_TLS_CERT, MEMCGCTL_TLS_KEY, MEMCGCTL_TOKEN_FILE; a flag wins over its "
     "variable.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 bad input file, 4 server not reached, 5 server lost the "
     "state,\n"
@@ -28,6 +30,7 @@ void AddGlobalOptions(CLI::App* app, Context* context) {
       ->envname("MEMCGCTL_SERVER")
       ->type_name("ADDR")
       ->capture_default_str();
+  AddCredentialOptions(app, "MEMCGCTL", &context->credentials);
   app->add_option("-o,--output", context->output, "How to print: table (for people) or json (for programs)")
       ->envname("MEMCGCTL_OUTPUT")
       ->type_name("table|json")
@@ -78,7 +81,8 @@ void SetRules(CLI::App* app) {
 }  // namespace
 
 absl::StatusOr<Server> Context::Connect() const {
-  return ConnectTo(server, std::chrono::milliseconds(std::llround(timeout_seconds * 1000)));
+  return ConnectTo(server, std::chrono::milliseconds(std::llround(timeout_seconds * 1000)),
+                   /*own_connection=*/false, credentials);
 }
 
 void BuildApp(CLI::App* app, Context* context) {

@@ -29,6 +29,7 @@ struct Context {
 
   // The global flags.
   std::string server = "127.0.0.1:7077";
+  Credentials credentials;
   std::string output = "table";
   double timeout_seconds = 30;
 

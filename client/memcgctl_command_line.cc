@@ -69,4 +69,16 @@ int ExplainParse(const CLI::App& app, const CLI::ParseError& error, std::string_
   return kExitUsage;
 }
 
+void AddCredentialOptions(CLI::App* app, const std::string& variable_prefix, Credentials* credentials) {
+  const auto add = [&](const char* flag, const char* variable, std::string* file, const char* help) {
+    app->add_option(flag, *file, help)->envname(absl::StrCat(variable_prefix, variable))->type_name("FILE");
+  };
+  add("--tls-ca", "_TLS_CA", &credentials->tls_ca,
+      "Certificates (PEM) by which the server's must be signed; turns TLS on");
+  add("--tls-cert", "_TLS_CERT", &credentials->tls_cert,
+      "Our certificate chain (PEM), where the server asks");
+  add("--tls-key", "_TLS_KEY", &credentials->tls_key, "Its private key (PEM)");
+  add("--token-file", "_TOKEN_FILE", &credentials->token_file, "File whose one line is our bearer token");
+}
+
 }  // namespace memcgd::client

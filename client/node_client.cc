@@ -1,7 +1,5 @@
 #include "client/node_client.h"
 
-#include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
 #include <charconv>
@@ -67,7 +65,7 @@ std::string OneLine(const std::string& text) {
 }  // namespace
 
 absl::StatusOr<Server> ConnectTo(const std::string& address, std::chrono::milliseconds timeout,
-                                 bool own_connection) {
+                                 bool own_connection, const Credentials& credentials) {
   absl::Status status = CheckAddress(address);
   if (!status.ok()) return status;
   grpc::ChannelArguments arguments;
@@ -81,8 +79,9 @@ absl::StatusOr<Server> ConnectTo(const std::string& address, std::chrono::millis
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
   // Frames of a MiB carry a batch whole.
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 1 << 20);
-  return Server{address, timeout,
-                grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments)};
+  auto channel = MakeChannel(address, credentials, arguments);
+  if (!channel.ok()) return channel.status();
+  return Server{address, timeout, *std::move(channel)};
 }
 
 absl::Status StatusFromGrpc(const grpc::Status& status, const Server& server) {

@@ -24,6 +24,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/credentials.h"
 #include "memcgd/v1/cgroup.grpc.pb.h"
 #include "memcgd/v1/node.grpc.pb.h"
 #include "memcgd/v1/oom.grpc.pb.h"
@@ -42,9 +43,9 @@ struct Server {
 
 // A channel to HOST:PORT or unix:PATH; connects when it is first used.  INVALID_ARGUMENT where the address is
 // neither.  No proxy is asked on the way, whatever the environment says.  Channels to one address share a
-// connection, but those that want their own.
+// connection, but those that want their own.  `credentials`: as MakeChannel() takes them.
 absl::StatusOr<Server> ConnectTo(const std::string& address, std::chrono::milliseconds timeout,
-                                 bool own_connection = false);
+                                 bool own_connection = false, const Credentials& credentials = {});
 
 // The same code and message, on one line; where the server cannot be reached or does not answer the message
 // says which server and what to do.

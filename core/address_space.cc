@@ -16,6 +16,7 @@ Outcome AddressSpaces<Forms>::Mmap(CpuSlot& slot, Mm& mm, const wide::Mmap& map,
   vma.file_index = (map.flags & kMapAnonymous) != 0 ? 0 : map.offset >> m_.page_shift;
   vma.locked = (map.flags & kMapLocked) != 0;
   Unmap(slot, mm, vma.range);
+  if (mm.vmas.size() >= m_.limits.areas) return Outcome::kEnomem;  // sysctl_max_map_count
   if (vma.shared() && vma.anonymous()) {
     int64_t pages = static_cast<int64_t>(vma.range.pages());
     if (!m_.commit.TryCommit(slot.cpu, pages, mm.total_pages)) return Outcome::kEnomem;
@@ -140,7 +141,7 @@ Outcome AddressSpaces<Forms>::Brk(CpuSlot& slot, Mm& mm, uint64_t address) {
   vma.prot = kProtRead | kProtWrite;
   vma.flags = kMapPrivate | kMapAnonymous;
   Unmap(slot, mm, vma.range);
-  if (!Commit(slot, mm, static_cast<int64_t>(vma.range.pages()))) {
+  if (mm.vmas.size() >= m_.limits.areas || !Commit(slot, mm, static_cast<int64_t>(vma.range.pages()))) {
     mm.brk = from;
     return Outcome::kEnomem;
   }

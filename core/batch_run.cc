@@ -174,10 +174,20 @@ template <class Forms>
 Outcome BatchRun<Forms>::Note(const absl::Status& status) {
   if (status.ok()) return Outcome::kOk;
   Outcome outcome = absl::IsInvalidArgument(status) ? Outcome::kInvalid : Outcome::kNoCgroup;
-  if (result_.notables.size() < BatchResult::kMaxNotables) {
-    result_.notables.push_back({position_, outcome, std::string(status.message())});
-  }
+  AddNotable(outcome, status.message());
   return outcome;
+}
+
+template <class Forms>
+void BatchRun<Forms>::AddNotable(Outcome outcome, absl::string_view detail) {
+  if (result_.notables.size() < BatchResult::kMaxNotables)
+    result_.notables.push_back({position_, outcome, std::string(detail)});
+}
+
+template <class Forms>
+Outcome BatchRun<Forms>::NoRoom() {
+  AddNotable(Outcome::kEnomem, "the node may not grow further: the event was not applied to its end");
+  return Outcome::kEnomem;
 }
 
 template <class Forms>
@@ -407,7 +417,7 @@ void BatchRun<Forms>::TellFileRead(const Thread& thread, FileId id, PageIndex fi
 // A read or write of pages that the model has reclaimed though the trace's kernel had not: misses.
 template <class Forms>
 Outcome BatchRun<Forms>::FillAbsent(MemcgId memcg, File& file, PageIndex first, PageIndex last) {
-  for (PageIndex index = first; index <= last; ++index) {
+  for (PageIndex index = first; index <= last && m_.MayGrow(); ++index) {
     {
       Locked lock(file.mutex);
       while (index <= last && !m_.cache.IsAbsent(file, index)) ++index;
@@ -583,6 +593,7 @@ Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::Munlock& unlock
 template <class Forms>
 Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::Clone& clone) {
   ThreadOf(wide.tid);
+  if (!m_.MayGrow()) return NoRoom();
   return m_.processes.Clone(*slot_, wide.tid, clone);
 }
 template <class Forms>
@@ -592,6 +603,7 @@ Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::Exec& exec) {
 }
 template <class Forms>
 Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::ExecArguments& arguments) {
+  if (!m_.MayGrow()) return NoRoom();
   m_.processes.ExecArguments(*slot_, ThreadOf(wide.tid), std::max(arguments.pages, 1u));
   return Outcome::kOk;
 }
@@ -629,6 +641,7 @@ Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::FileRange& rang
       PageIndex step = PageIndex{1} << range.order;
       Outcome outcome = Outcome::kOk;
       for (PageIndex index = range.index; index < range.index + std::max(range.count, step); index += step) {
+        if (range.op == EventKind::kFileAdd && !m_.MayGrow(range.order)) return NoRoom();
         Outcome one = range.op == EventKind::kFileAdd ? FileAdd(wide.tid, file, index, range.order)
                                                       : FileDelete(wide.tid, file, index, range.order);
         if (one != Outcome::kOk) outcome = one;
@@ -646,14 +659,17 @@ Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::FileRange& rang
       return Outcome::kOk;
     }
     case EventKind::kFileRead:
+      if (!m_.MayGrow()) return NoRoom();
       return FileRead(wide.tid, file, range.index, range.index + range.count - 1);
     case EventKind::kFileDirty:
       for (uint64_t i = 0; i < range.count; ++i) {
+        if (!m_.MayGrow()) return NoRoom();
         Outcome outcome = FileDirty(wide.tid, file, range.index + i);
         if (outcome != Outcome::kOk) return outcome;
       }
       return Outcome::kOk;
     case EventKind::kReadahead:
+      if (!m_.MayGrow()) return NoRoom();
       for (uint64_t i = 0; i < range.count; ++i) Readahead(file, range.index + i);
       return Outcome::kOk;
     default:
@@ -722,7 +738,7 @@ Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::BaselinePresent
   mm.mutex.AssertHeld();
   m_.spaces.AddPresent(*slot_, mm, m_.spaces.RangeOf(present.address, present.pages << m_.page_shift),
                        present.anonymous);
-  return Outcome::kOk;
+  return m_.MayGrow() ? Outcome::kOk : NoRoom();
 }
 
 // ---- at a cut
@@ -784,6 +800,7 @@ Outcome BatchRun<Forms>::Wide(const WideEvent&, const wide::BaselineCached& cach
   File& file = m_.files.Get(stream_.File(cached.file));
   uint32_t flags = cached.active ? kFolioActive : 0;
   for (PageIndex index = cached.index; index < cached.index + cached.pages; ++index) {
+    if (!m_.MayGrow()) return NoRoom();
     if (models_ &&
         m_.cache.Fill(*slot_, file, index, 0, memcg, ChargeMode::kNoRetry, flags) == CacheAdd::kRefused)
       return Outcome::kLimit;

@@ -588,14 +588,14 @@ bool Faults<Forms>::Populate(CpuSlot& slot, Mm& mm, PageRange range, bool write)
     uint32_t error_code = write && !vma.shared() && (vma.prot & kProtWrite) != 0 ? kFaultWrite : 0;
     PageNumber end = std::min(vma.range.end, range.end);
     for (PageNumber page = std::max(vma.range.first, range.first);
-         page < end && left > 0 && slot.oom_at == MemcgId::kNone; ++page) {
+         page < end && left > 0 && slot.oom_at == MemcgId::kNone && m_.MayGrow(); ++page) {
       if (PopulatePage({slot, mm, FaultHints{}, page, error_code, &vma})) --left;
     }
   };
   Vma* before = mm.vmas.Find(range.first);
   if (before != nullptr && before->range.first < range.first) populate(*before);
   mm.vmas.ForEachWithin(range, populate);
-  return left > 0;
+  return left > 0 && m_.MayGrow();
 }
 
 template <class Forms>
@@ -621,7 +621,7 @@ bool Faults<Forms>::PopulatePage(const Fault& fault) {
 template <class Forms>
 void Faults<Forms>::AddBaselineAnonymous(CpuSlot& slot, Mm& mm, PageRange range) {
   const FaultHints none;
-  for (PageNumber page = range.first; page < range.end; ++page) {
+  for (PageNumber page = range.first; page < range.end && m_.MayGrow(); ++page) {
     Pte* pte = m_.kernel.Ensure(slot, mm, page);
     if (pte == nullptr) return;
     if (Present(*pte, slot)) continue;

@@ -57,7 +57,16 @@ struct Machine {
   // Pages in use, by any cgroup or none; exact at a cut.
   uint64_t ResidentPages() const;
 
+  // Whether there is room for a folio more of that order.  Asked by what one event can do without end; what
+  // is done once an event has taken its room before (growth.h).
+  bool MayGrow(uint32_t order = 0) const {
+    if (limits.memory_is_short != nullptr && limits.memory_is_short->load(std::memory_order_relaxed))
+      return false;
+    return arena.used() < limits.pages && (order == 0 || arena.end() < NodeLimits::kMostPages);
+  }
+
   NodeConfig config;  // overcommit fields change at a cut
+  NodeLimits limits;  // changes at a cut
   uint32_t page_shift = 12;
   MemcgTree tree{config.mechanisms.lru_lock};
   Watermarks watermarks{WatermarksOf(config)};

@@ -26,6 +26,7 @@ Memcg& MemcgTree::Restore(MemcgId id, Memcg* parent, std::string path, bool onli
   MEMCG_CHECK(memcgs_[Raw(id)] == nullptr);
   memcgs_[Raw(id)] = std::make_unique<Memcg>(id, parent, std::move(path), SharedLruLock());
   Memcg& memcg = *memcgs_[Raw(id)];
+  count_.fetch_add(1, std::memory_order_relaxed);
   memcg.online = online;
   for (Memcg* level = parent; level != nullptr; level = level->parent) ++level->descendants;
   parent->subgroups.push_back(&memcg);
@@ -79,6 +80,7 @@ void MemcgTree::Free(MemcgId id) {
   std::erase(memcg.parent->subgroups, &memcg);
   for (Memcg* level = memcg.parent; level != nullptr; level = level->parent) --level->descendants;
   memcgs_[Raw(id)] = nullptr;
+  count_.fetch_sub(1, std::memory_order_relaxed);
   dying_.erase(Raw(id));
 }
 

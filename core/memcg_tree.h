@@ -60,6 +60,8 @@ class MemcgTree {
   const std::map<std::string, Memcg*, std::less<>>& online() const { return online_; }
   // Every cgroup that is there, dying ones too, in order of id; freed ids are null.
   const std::vector<std::unique_ptr<Memcg>>& all() const { return memcgs_; }
+  // How many those are; by anyone.
+  uint64_t count() const { return count_.load(std::memory_order_relaxed); }
   // Ids of offline cgroups that are not freed yet, the highest first: children before their parents.
   const std::set<uint32_t, std::greater<>>& dying() const { return dying_; }
 
@@ -70,6 +72,7 @@ class MemcgTree {
   SpinLock node_lru_lock_;
   const LruLock lru_lock_;
   std::vector<std::unique_ptr<Memcg>> memcgs_;
+  std::atomic<uint64_t> count_{1};
   std::map<std::string, Memcg*, std::less<>> online_;
   std::set<uint32_t, std::greater<>> dying_;
 };

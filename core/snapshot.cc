@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/archive.h"
 #include "core/event_stream.h"
+#include "core/id_check.h"
 #include "core/invariants.h"
 #include "core/machine.h"
 #include "core/node_cut.h"
@@ -287,11 +288,13 @@ void Snapshot::WalkFolios(Archive& a, Machine& m) {
   a(end);
   if constexpr (Archive::kReads) {
     if (end < 2 || end > FolioArena::kMaxFolios) return a.Fail();
+    if (!a.Holds(end)) return;
     m.arena.Restore(end);
   }
   for (uint32_t order = 0; order <= FolioArena::kMaxOrder; ++order) {
     WalkVector(a, m.arena.free_list(order), [&a](FolioId& head) { a(head); });
   }
+  if constexpr (Archive::kReads) m.arena.CountFree();
   for (uint32_t id = 2; id < end && a.ok(); ++id) {
     Folio& folio = m.arena.Get(FolioId{id});
     a(folio.next);
@@ -308,6 +311,9 @@ template <typename Archive>
 void Snapshot::WalkFiles(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   uint32_t size = m.files.size();
   a(size);
+  if constexpr (Archive::kReads) {
+    if (size > NodeLimits::kMostFiles) return a.Fail();
+  }
   for (uint32_t id = 1; id < size && a.ok(); ++id) {
     uint32_t dev = 0;
     uint64_t ino = 0;
@@ -362,7 +368,8 @@ void WalkTable(Archive& a, Table& table) {
   a(end);
   WalkVector(a, free, [&a](uint32_t& index) { a(index); });
   if constexpr (Archive::kReads) {
-    if (end > (1u << 22)) return a.Fail();
+    if (end < 1 || end > (1u << 22)) return a.Fail();
+    if (!a.Holds(end - 1)) return;
     table.Restore(end, std::move(free));
   }
 }
@@ -514,6 +521,11 @@ void Snapshot::WalkStreams(Archive& a, Node& node) {
     EventStream& stream = *next->second;
     WalkVector(a, stream.paths_, [&a](std::string& path) { a(path); });
     WalkVector(a, stream.files_, [&a](FileId& file) { a(file); });
+    if constexpr (Archive::kReads) {
+      for (const FileId file : stream.files_) {
+        if (Raw(file) >= node.machine_->files.size()) return a.Fail();
+      }
+    }
     WalkVector(a, stream.names_, [&a](std::string& text) { a(text); });
     if constexpr (!Archive::kReads) ++next;
   }
@@ -574,6 +586,11 @@ absl::StatusOr<std::unique_ptr<Node>> Snapshot::Load(std::string_view bytes) {
   Walk(reader, **node);
   if (!reader.ok() || !reader.at_end())
     return absl::DataLossError("the snapshot is damaged: it holds no state of a node");
+  // The checksum keeps out damage, not malice; what follows an id or a list must not meet either.
+  if (!IdsHold(*(*node)->machine_))
+    return absl::DataLossError("the snapshot is damaged: an id names nothing");
+  const std::string wrong = FindBrokenInvariant(*(*node)->machine_);
+  if (!wrong.empty()) return absl::DataLossError(absl::StrCat("the snapshot is damaged: ", wrong));
   return node;
 }
 

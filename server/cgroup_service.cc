@@ -94,9 +94,9 @@ absl::Status Reclaim(ServedNode* node, const std::string& path, const v1::Reclai
 
 template <typename Request, typename Handler>
 grpc::ServerUnaryReactor* CgroupService::Run(grpc::CallbackServerContext* context, const Request* request,
-                                             Handler handler) {
+                                             const absl::Status& admitted, Handler handler) {
   return RunUnary(
-      context, workers_,
+      context, workers_, admitted,
       [this, metadata = NodeMetadata(*context), request, handler = std::move(handler)]() -> absl::Status {
         absl::Status status = CheckNodeMetadata(metadata, request->node());
         if (!status.ok()) return status;
@@ -118,7 +118,8 @@ grpc::ServerUnaryReactor* CgroupService::Run(grpc::CallbackServerContext* contex
 grpc::ServerUnaryReactor* CgroupService::CreateCgroup(grpc::CallbackServerContext* context,
                                                       const v1::CreateCgroupRequest* request,
                                                       v1::CreateCgroupResponse* response) {
-  return Run(context, request, [response](ServedNode* node, const std::string& path) {
+  const absl::Status admitted = access_.Check(*context, "CgroupService.CreateCgroup", Right::kWriteNode);
+  return Run(context, request, admitted, [response](ServedNode* node, const std::string& path) {
     const absl::Status status = node->core()->CreateCgroup(path);
     return status.ok() ? Describe(node, path, response->mutable_cgroup()) : status;
   });
@@ -127,7 +128,8 @@ grpc::ServerUnaryReactor* CgroupService::CreateCgroup(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* CgroupService::GetCgroup(grpc::CallbackServerContext* context,
                                                    const v1::GetCgroupRequest* request,
                                                    v1::GetCgroupResponse* response) {
-  return Run(context, request, [response](ServedNode* node, const std::string& path) {
+  const absl::Status admitted = access_.Check(*context, "CgroupService.GetCgroup", Right::kReadNode);
+  return Run(context, request, admitted, [response](ServedNode* node, const std::string& path) {
     return Describe(node, path, response->mutable_cgroup());
   });
 }
@@ -135,7 +137,8 @@ grpc::ServerUnaryReactor* CgroupService::GetCgroup(grpc::CallbackServerContext* 
 grpc::ServerUnaryReactor* CgroupService::ListCgroups(grpc::CallbackServerContext* context,
                                                      const v1::ListCgroupsRequest* request,
                                                      v1::ListCgroupsResponse* response) {
-  return Run(context, request, [request, response](ServedNode* node, const std::string& below) {
+  const absl::Status admitted = access_.Check(*context, "CgroupService.ListCgroups", Right::kReadNode);
+  return Run(context, request, admitted, [request, response](ServedNode* node, const std::string& below) {
     return List(node, below, *request, response);
   });
 }
@@ -143,7 +146,8 @@ grpc::ServerUnaryReactor* CgroupService::ListCgroups(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* CgroupService::SetKnobs(grpc::CallbackServerContext* context,
                                                   const v1::SetKnobsRequest* request,
                                                   v1::SetKnobsResponse* response) {
-  return Run(context, request, [request, response](ServedNode* node, const std::string& path) {
+  const absl::Status admitted = access_.Check(*context, "CgroupService.SetKnobs", Right::kWriteNode);
+  return Run(context, request, admitted, [request, response](ServedNode* node, const std::string& path) {
     const std::map<std::string, std::string> knobs(request->knobs().begin(), request->knobs().end());
     absl::Status status = node->core()->SetKnobs(path, knobs);
     node->OomHappened();  // perhaps: a limit below usage
@@ -157,14 +161,16 @@ grpc::ServerUnaryReactor* CgroupService::SetKnobs(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* CgroupService::DeleteCgroup(grpc::CallbackServerContext* context,
                                                       const v1::DeleteCgroupRequest* request,
                                                       v1::DeleteCgroupResponse*) {
-  return Run(context, request,
+  const absl::Status admitted = access_.Check(*context, "CgroupService.DeleteCgroup", Right::kWriteNode);
+  return Run(context, request, admitted,
              [](ServedNode* node, const std::string& path) { return node->core()->RemoveCgroup(path); });
 }
 
 grpc::ServerUnaryReactor* CgroupService::ReadCgroup(grpc::CallbackServerContext* context,
                                                     const v1::ReadCgroupRequest* request,
                                                     v1::ReadCgroupResponse* response) {
-  return Run(context, request, [request, response](ServedNode* node, const std::string& path) {
+  const absl::Status admitted = access_.Check(*context, "CgroupService.ReadCgroup", Right::kReadNode);
+  return Run(context, request, admitted, [request, response](ServedNode* node, const std::string& path) {
     const absl::StatusOr<bool> v1_names = WantsV1Names(request->names());
     if (!v1_names.ok()) return v1_names.status();
     const auto reading = node->core()->ReadCgroup(path, request->local(), *v1_names, request->fast());
@@ -176,7 +182,8 @@ grpc::ServerUnaryReactor* CgroupService::ReadCgroup(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* CgroupService::ReclaimCgroup(grpc::CallbackServerContext* context,
                                                        const v1::ReclaimCgroupRequest* request,
                                                        v1::ReclaimCgroupResponse* response) {
-  return Run(context, request, [request, response](ServedNode* node, const std::string& path) {
+  const absl::Status admitted = access_.Check(*context, "CgroupService.ReclaimCgroup", Right::kWriteNode);
+  return Run(context, request, admitted, [request, response](ServedNode* node, const std::string& path) {
     return Reclaim(node, path, *request, response);
   });
 }

@@ -7,6 +7,7 @@
 #define MEMCGD_SERVER_CGROUP_SERVICE_H_
 
 #include "memcgd/v1/cgroup.grpc.pb.h"
+#include "server/access.h"
 #include "server/node_registry.h"
 #include "server/peak_call.h"
 #include "server/worker_pool.h"
@@ -15,8 +16,8 @@ namespace memcgd::server {
 
 class CgroupService final : public v1::CgroupService::CallbackService {
  public:
-  CgroupService(NodeRegistry* registry, WorkerPool* workers)
-      : registry_(*registry), workers_(workers), peak_calls_(registry, workers) {}
+  CgroupService(NodeRegistry* registry, Access* access, WorkerPool* workers)
+      : registry_(*registry), access_(*access), workers_(workers), peak_calls_(registry, access, workers) {}
 
   grpc::ServerUnaryReactor* CreateCgroup(grpc::CallbackServerContext* context,
                                          const v1::CreateCgroupRequest* request,
@@ -49,9 +50,10 @@ class CgroupService final : public v1::CgroupService::CallbackService {
   // Checks metadata and path, finds the node, and runs `handler` on it; about `path` is what it fails with.
   template <typename Request, typename Handler>
   grpc::ServerUnaryReactor* Run(grpc::CallbackServerContext* context, const Request* request,
-                                Handler handler);
+                                const absl::Status& admitted, Handler handler);
 
   NodeRegistry& registry_;
+  Access& access_;
   WorkerPool* const workers_;
   PeakCalls peak_calls_;
 };

@@ -9,17 +9,25 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "server/listen_address.h"
+#include "server/server_limits.h"
+#include "server/tls.h"
 
 namespace memcgd::server {
 
 struct Config {
   ListenAddress listen;
   std::optional<ListenAddress> metrics_listen = std::nullopt;  // none: no metrics
-  std::string log_level = "info";                              // as spdlog names them
-  std::string port_file = {};                                  // empty: none
-  uint32_t apply_threads = 0;                                  // 0: as many as there are CPUs
-  std::vector<uint32_t> pin = {};                              // CPUs of this machine; empty: all
+  std::optional<ListenAddress> health_listen = std::nullopt;   // none: health only where gRPC listens
+  TlsFiles tls = {};
+  std::string token_file = {};  // empty: whoever reaches the address may make every call
+  bool insecure = false;  // asked for: an address that others reach, without TLS or a check of who calls
+  ServerLimits limits = {};
+  std::string log_level = "info";  // as spdlog names them
+  std::string port_file = {};      // empty: none
+  uint32_t apply_threads = 0;      // 0: as many as there are CPUs
+  std::vector<uint32_t> pin = {};  // CPUs of this machine; empty: all
 };
 
 // What the command line asks for: to run with `config`, or to print `text` and exit with `exit_code`.

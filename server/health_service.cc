@@ -29,6 +29,15 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
     StartWrite(&message_);
   }
 
+  // Ends the call with that, and says nothing before.
+  void Refuse(const absl::Status& why) {
+    self_ = shared_from_this();
+    Locked lock(mutex_);
+    writing_ = false;
+    finished_ = true;
+    Finish(ToGrpcStatus(why));
+  }
+
   // Ends the call, after a last word to those who watch something that is served.
   void Stop() {
     {
@@ -97,9 +106,14 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-HealthService::HealthService(std::set<std::string> services) : services_(std::move(services)) {}
+HealthService::HealthService(std::set<std::string> services, Access* access)
+    : services_(std::move(services)), access_(access) {}
 
 HealthService::~HealthService() = default;
+
+absl::Status HealthService::Admit(const grpc::ServerContextBase& context, std::string_view rpc) {
+  return access_ == nullptr ? absl::OkStatus() : access_->Check(context, rpc, Right::kToken);
+}
 
 void HealthService::Stop() {
   std::set<std::shared_ptr<Watcher>> watchers;
@@ -115,6 +129,11 @@ grpc::ServerUnaryReactor* HealthService::Check(grpc::CallbackServerContext* cont
                                                const HealthCheckRequest* request,
                                                HealthCheckResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const absl::Status admitted = Admit(*context, "Health.Check");
+  if (!admitted.ok()) {
+    reactor->Finish(ToGrpcStatus(admitted));
+    return reactor;
+  }
   if (!request->service().empty() && !Knows(request->service())) {
     reactor->Finish(
         ToGrpcStatus(NotFound({.type = "service", .name = request->service(), .field = "service"})));
@@ -128,8 +147,9 @@ grpc::ServerUnaryReactor* HealthService::Check(grpc::CallbackServerContext* cont
   return reactor;
 }
 
-grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(grpc::CallbackServerContext*,
+grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(grpc::CallbackServerContext* context,
                                                                     const HealthCheckRequest* request) {
+  const absl::Status admitted = Admit(*context, "Health.Watch");
   const auto watcher = std::make_shared<Watcher>(this);
   const bool known = request->service().empty() || Knows(request->service());
   bool serving = false, too_many = false;
@@ -140,6 +160,10 @@ grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(grpc::Callba
     watchers_.insert(watcher);
   }
   const auto status = serving ? HealthCheckResponse::SERVING : HealthCheckResponse::NOT_SERVING;
+  if (!admitted.ok()) {
+    watcher->Refuse(admitted);
+    return watcher.get();
+  }
   watcher->Start(known ? status : HealthCheckResponse::SERVICE_UNKNOWN);
   // A server that stops, or has too many watchers, says its state and no more.
   if (!serving || too_many) watcher->Stop();

@@ -13,13 +13,15 @@
 #include "absl/base/thread_annotations.h"
 #include "core/mutex.h"
 #include "grpc/health/v1/health.grpc.pb.h"
+#include "server/access.h"
 
 namespace memcgd::server {
 
 class HealthService final : public grpc::health::v1::Health::CallbackService {
  public:
   // `services` are the full names that it answers for beside "".
-  explicit HealthService(std::set<std::string> services);
+  // Whoever calls needs a token of `access`, or none where that is null.
+  HealthService(std::set<std::string> services, Access* access);
   ~HealthService() override;
 
   // NOT_SERVING from here on: watchers are told, and their calls end so that the server can stop.
@@ -34,9 +36,11 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
  private:
   class Watcher;
 
+  absl::Status Admit(const grpc::ServerContextBase& context, std::string_view rpc);
   bool Knows(const std::string& service) const { return services_.contains(service); }
 
   const std::set<std::string> services_;
+  Access* const access_;
   core::Mutex mutex_;
   bool serving_ ABSL_GUARDED_BY(mutex_) = true;
   std::set<std::shared_ptr<Watcher>> watchers_ ABSL_GUARDED_BY(mutex_);

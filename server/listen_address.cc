@@ -1,5 +1,6 @@
 #include "server/listen_address.h"
 
+#include <arpa/inet.h>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -59,6 +60,12 @@ std::string WhyNotBoundTcp(const ListenAddress& address, std::string_view otherw
 }
 
 }  // namespace
+
+bool ListenAddress::is_local() const {
+  in_addr v4{};
+  return is_unix() || host == "localhost" || host == "::1" ||
+         (inet_pton(AF_INET, host.c_str(), &v4) == 1 && ntohl(v4.s_addr) >> 24 == 127);
+}
 
 std::string ListenAddress::Text() const {
   if (is_unix()) return Cat(kUnixPrefix, unix_path);

@@ -17,6 +17,8 @@ struct ListenAddress {
   std::string host = {};       // without brackets
   uint16_t port = 0;           // 0: any free one
 
+  // Only processes of this machine reach it.  A name other than localhost counts as one that others reach.
+  bool is_local() const;
   bool is_unix() const { return !unix_path.empty(); }
   // As it was written.
   std::string Text() const;

@@ -23,12 +23,15 @@ class LiveCalls {
   // `what` they are, in the error of one too many.
   LiveCalls(size_t most, std::string_view what) : most_(most), what_(what) {}
 
-  // Starts the call, or ends it with UNAVAILABLE or RESOURCE_EXHAUSTED.  It lives until Remove().
-  void Start(const std::shared_ptr<Call>& call) ABSL_LOCKS_EXCLUDED(mutex_) {
-    absl::Status refused;
+  // Starts the call, or ends it with `admitted`, what the check of access said, UNAVAILABLE or
+  // RESOURCE_EXHAUSTED.  It lives until Remove().
+  void Start(const std::shared_ptr<Call>& call, const absl::Status& admitted) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::Status refused = admitted;
     {
       core::Locked lock(mutex_);
-      if (draining_) {
+      if (!refused.ok()) {
+        // Nothing more to ask.
+      } else if (draining_) {
         refused = Draining();
       } else if (calls_.size() >= most_) {
         refused = absl::ResourceExhaustedError(Cat("the server has ", most_, " ", what_, " already"));

@@ -2,6 +2,7 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 
 #include <csignal>
 #include <cstdio>
@@ -31,12 +32,21 @@ void KeepHeap() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the most that glibc takes
 }
 
-// The signals that stop the server; blocked in every thread, as they are waited for.
-sigset_t BlockStopSignals() {
+// As many connections as the system grants; the soft limit is for programs that use select().
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// The signals that are waited for, and so are blocked in every thread.
+sigset_t BlockSignals() {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
   return signals;
@@ -44,7 +54,9 @@ sigset_t BlockStopSignals() {
 
 // A second signal, or time, ends the process at once.
 void WatchDrain(const sigset_t& signals) {
-  const int signal = sigtimedwait(&signals, nullptr, &kExitLimit);
+  sigset_t stop = signals;
+  sigdelset(&stop, SIGHUP);
+  const int signal = sigtimedwait(&stop, nullptr, &kExitLimit);
   spdlog::warn(signal > 0 ? "a second signal: ending at once" : "draining takes too long: ending at once");
   std::_Exit(signal > 0 ? 128 + signal : memcgd::server::kExitFailure);
 }
@@ -52,6 +64,20 @@ void WatchDrain(const sigset_t& signals) {
 int Fail(const absl::Status& status) {
   std::fprintf(stderr, "memcgd: %s\n", std::string(status.message()).c_str());
   return memcgd::server::kExitFailure;
+}
+
+// SIGHUP reads the tokens again; returns the signal that stops the server.
+int AwaitStop(const sigset_t& signals, Server* server) {
+  int signal = 0;
+  while (sigwait(&signals, &signal) == 0 && signal == SIGHUP) {
+    const absl::Status status = server->ReloadTokens();
+    if (status.ok()) {
+      spdlog::info("SIGHUP: tokens read again");
+    } else {
+      spdlog::error("SIGHUP: tokens stay as they were: {}", std::string(status.message()));
+    }
+  }
+  return signal;
 }
 
 int Run(const Config& config, const sigset_t& signals) {
@@ -63,14 +89,14 @@ int Run(const Config& config, const sigset_t& signals) {
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(config);
   if (!server.ok()) return Fail(server.status());
   const std::string listen = (*server)->address(), metrics = (*server)->metrics_address();
+  const std::string health = (*server)->health_address();
   if (!config.port_file.empty()) {
-    const absl::Status status = memcgd::server::WritePortFile(config.port_file, listen, metrics);
+    const absl::Status status = memcgd::server::WritePortFile(config.port_file, listen, metrics, health);
     if (!status.ok()) return Fail(status);
   }
   spdlog::info("memcgd {} listens on {}, metrics on {}", memcgd::server::kVersion, listen,
                metrics.empty() ? "no address" : metrics);
-  int signal = 0;
-  sigwait(&signals, &signal);
+  const int signal = AwaitStop(signals, server->get());
   spdlog::info("{}: draining", signal == SIGTERM ? "SIGTERM" : "SIGINT");
   std::thread(WatchDrain, signals).detach();
   (*server)->Drain(kDrainLimit);
@@ -87,7 +113,8 @@ int main(int argc, char** argv) {
     return *line.exit_code;
   }
   KeepHeap();
-  const sigset_t signals = BlockStopSignals();
+  RaiseDescriptorLimit();
+  const sigset_t signals = BlockSignals();
   memcgd::server::InitLog(line.config.log_level);
   return Run(line.config, signals);
 }

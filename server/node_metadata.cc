@@ -17,6 +17,8 @@ std::vector<std::string> NodeMetadata(const grpc::ServerContextBase& context) {
   return values;
 }
 
+absl::Status MissingNode() { return WithReason(BadField(kKey, "the metadata is missing"), "NODE_MISMATCH"); }
+
 absl::Status CheckNodeMetadata(const std::vector<std::string>& metadata, std::string_view node) {
   if (metadata.empty()) {
     return WithReason(BadField(kKey, Cat("the metadata is missing; the request names node ", Quoted(node))),

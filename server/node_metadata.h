@@ -18,6 +18,9 @@ namespace memcgd::server {
 // Its values; a call has one, or is refused below.
 std::vector<std::string> NodeMetadata(const grpc::ServerContextBase& context);
 
+// INVALID_ARGUMENT: a call about a node without it.
+absl::Status MissingNode();
+
 // OK where there is one and it is the node that the request names; INVALID_ARGUMENT naming both otherwise.
 absl::Status CheckNodeMetadata(const std::vector<std::string>& metadata, std::string_view node);
 

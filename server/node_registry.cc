@@ -190,13 +190,14 @@ absl::StatusOr<std::shared_ptr<ServedNode>> NodeRegistry::Create(std::string_vie
     // Asked before the node is made, as making one takes a while; what counts is the second look below.
     Locked lock(mutex_);
     if (nodes_.contains(name)) return AlreadyExists(subject);
-    if (nodes_.size() >= kMaxNodes) {
+    if (nodes_.size() >= limits_.nodes) {
       return absl::ResourceExhaustedError(
-          Cat("node ", Quoted(name), ": the server has ", kMaxNodes, " nodes"));
+          Cat("node ", Quoted(name), ": the server has ", nodes_.size(), " nodes; no more are allowed"));
     }
   }
   absl::StatusOr<std::unique_ptr<core::Node>> core = core::Node::Create(config);
   if (!core.ok()) return About(core.status(), {.type = "node", .name = name, .field = "spec"});
+  (*core)->SetLimits(limits_.node);
   auto node = std::make_shared<ServedNode>(std::string(name), RandomIncarnation(), *std::move(core));
   Locked lock(mutex_);
   if (!nodes_.emplace(std::string(name), node).second) return AlreadyExists(subject);
@@ -212,11 +213,12 @@ absl::StatusOr<std::shared_ptr<ServedNode>> NodeRegistry::Find(std::string_view 
   return at->second;
 }
 
-std::vector<std::shared_ptr<ServedNode>> NodeRegistry::List(std::string_view after, size_t limit) {
+std::vector<std::shared_ptr<ServedNode>> NodeRegistry::List(std::string_view after, size_t limit,
+                                                            const NodeFilter& filter) {
   std::vector<std::shared_ptr<ServedNode>> nodes;
   Locked lock(mutex_);
   for (auto at = nodes_.upper_bound(after); at != nodes_.end() && nodes.size() < limit; ++at) {
-    nodes.push_back(at->second);
+    if (filter(at->first)) nodes.push_back(at->second);
   }
   return nodes;
 }
@@ -252,6 +254,19 @@ core::MechanismCounters NodeRegistry::MechanismTotals() {
   }
   for (const std::shared_ptr<ServedNode>& node : nodes) totals += node->core()->Counters();
   return totals;
+}
+
+core::NodeSizes NodeRegistry::LargestSizes() {
+  core::NodeSizes most;
+  Locked lock(mutex_);
+  for (const auto& [name, node] : nodes_) {
+    const core::NodeSizes sizes = node->core()->Sizes();
+    most.pages = std::max(most.pages, sizes.pages);
+    most.files = std::max(most.files, sizes.files);
+    most.processes = std::max(most.processes, sizes.processes);
+    most.cgroups = std::max(most.cgroups, sizes.cgroups);
+  }
+  return most;
 }
 
 size_t NodeRegistry::size() {

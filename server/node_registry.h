@@ -31,6 +31,7 @@
 #include "core/mutex.h"
 #include "core/node.h"
 #include "server/limits.h"
+#include "server/server_limits.h"
 
 namespace memcgd::server {
 
@@ -134,21 +135,31 @@ class ServedNode {
   std::map<std::string, std::unique_ptr<ServedStream>, std::less<>> streams_ ABSL_GUARDED_BY(mutex_);
 };
 
+// Whether a node of that name is to be listed.
+using NodeFilter = std::function<bool(std::string_view name)>;
+inline bool EveryNode(std::string_view) { return true; }
+
 class NodeRegistry {
  public:
+  explicit NodeRegistry(const ServerLimits& limits = {}) : limits_(limits) {}
+
   // INVALID_ARGUMENT, ALREADY_EXISTS, RESOURCE_EXHAUSTED, each naming the node.
   absl::StatusOr<std::shared_ptr<ServedNode>> Create(std::string_view name, const core::NodeConfig& config)
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::shared_ptr<ServedNode>> Find(std::string_view name) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Those after that name ("" for all), in order, at most `limit`.
-  std::vector<std::shared_ptr<ServedNode>> List(std::string_view after, size_t limit)
+  // Those after that name ("" for all) that the filter lets through, in order, at most `limit`.
+  std::vector<std::shared_ptr<ServedNode>> List(std::string_view after, size_t limit,
+                                                const NodeFilter& filter = EveryNode)
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Delete(std::string_view name) ABSL_LOCKS_EXCLUDED(mutex_);
   size_t size() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Of the fullest node each.
+  core::NodeSizes LargestSizes() ABSL_LOCKS_EXCLUDED(mutex_);
   // What the mechanisms of all nodes did that this server ever had; never goes back.  No batch waits for it.
   core::MechanismCounters MechanismTotals() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  const ServerLimits limits_;
   core::Mutex mutex_;
   std::map<std::string, std::shared_ptr<ServedNode>, std::less<>> nodes_ ABSL_GUARDED_BY(mutex_);
   // Deleted nodes: those whose last batches are awaited, and what the others counted.  Each node is in one of

@@ -31,9 +31,12 @@ void DescribeWithHash(ServedNode* node, v1::Node* to) {
 grpc::ServerUnaryReactor* NodeService::CreateNode(grpc::CallbackServerContext* context,
                                                   const v1::CreateNodeRequest* request,
                                                   v1::CreateNodeResponse* response) {
-  return RunUnary(context, workers_, [this, metadata = NodeMetadata(*context), request, response] {
+  const absl::Status admitted = access_.Check(*context, "NodeService.CreateNode", Right::kWriteNode);
+  return RunUnary(context, workers_, admitted, [this, metadata = NodeMetadata(*context), request, response] {
     const absl::Status status = CheckNodeMetadata(metadata, request->name());
     if (!status.ok()) return status;
+    const absl::Status room = budget_.CheckNew("node");
+    if (!room.ok()) return room;
     const auto config = ToCore(request->spec());
     if (!config.ok()) return config.status();
     const auto node = registry_.Create(request->name(), *config);
@@ -46,7 +49,8 @@ grpc::ServerUnaryReactor* NodeService::CreateNode(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* NodeService::GetNode(grpc::CallbackServerContext* context,
                                                const v1::GetNodeRequest* request,
                                                v1::GetNodeResponse* response) {
-  return RunUnary(context, workers_, [this, metadata = NodeMetadata(*context), request, response] {
+  const absl::Status admitted = access_.Check(*context, "NodeService.GetNode", Right::kReadNode);
+  return RunUnary(context, workers_, admitted, [this, metadata = NodeMetadata(*context), request, response] {
     const absl::Status status = CheckNodeMetadata(metadata, request->name());
     if (!status.ok()) return status;
     const auto node = registry_.Find(request->name());
@@ -59,15 +63,20 @@ grpc::ServerUnaryReactor* NodeService::GetNode(grpc::CallbackServerContext* cont
 grpc::ServerUnaryReactor* NodeService::ListNodes(grpc::CallbackServerContext* context,
                                                  const v1::ListNodesRequest* request,
                                                  v1::ListNodesResponse* response) {
-  return RunUnary(context, workers_, [this, request, response] { return List(*request, response); });
+  const absl::Status admitted = access_.Check(*context, "NodeService.ListNodes", Right::kToken);
+  return RunUnary(context, workers_, admitted,
+                  [this, readable = access_.Readable(*context), request, response] {
+                    return List(*request, readable, response);
+                  });
 }
 
-absl::Status NodeService::List(const v1::ListNodesRequest& request, v1::ListNodesResponse* response) {
+absl::Status NodeService::List(const v1::ListNodesRequest& request, const NodeFilter& readable,
+                               v1::ListNodesResponse* response) {
   const auto limit = PageSize(request.page_size(), kDefaultNodesPerPage, kMaxNodesPerPage);
   if (!limit.ok()) return limit.status();
   const auto after = ReadPageToken(kQuery, request.page_token());
   if (!after.ok()) return after.status();
-  auto nodes = registry_.List(*after, *limit + 1);  // one more tells whether there is another page
+  auto nodes = registry_.List(*after, *limit + 1, readable);  // one more tells whether there is another page
   const bool more = nodes.size() > *limit;
   if (more) nodes.pop_back();
   for (const std::shared_ptr<ServedNode>& node : nodes) Describe(node.get(), response->add_nodes());
@@ -79,7 +88,8 @@ absl::Status NodeService::List(const v1::ListNodesRequest& request, v1::ListNode
 grpc::ServerUnaryReactor* NodeService::SetOvercommit(grpc::CallbackServerContext* context,
                                                      const v1::SetOvercommitRequest* request,
                                                      v1::SetOvercommitResponse* response) {
-  return RunUnary(context, workers_, [this, metadata = NodeMetadata(*context), request, response] {
+  const absl::Status admitted = access_.Check(*context, "NodeService.SetOvercommit", Right::kWriteNode);
+  return RunUnary(context, workers_, admitted, [this, metadata = NodeMetadata(*context), request, response] {
     const absl::Status status = CheckNodeMetadata(metadata, request->name());
     if (!status.ok()) return status;
     const auto set = ToCore(*request);
@@ -95,7 +105,8 @@ grpc::ServerUnaryReactor* NodeService::SetOvercommit(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* NodeService::DeleteNode(grpc::CallbackServerContext* context,
                                                   const v1::DeleteNodeRequest* request,
                                                   v1::DeleteNodeResponse*) {
-  return RunUnary(context, workers_, [this, metadata = NodeMetadata(*context), request] {
+  const absl::Status admitted = access_.Check(*context, "NodeService.DeleteNode", Right::kWriteNode);
+  return RunUnary(context, workers_, admitted, [this, metadata = NodeMetadata(*context), request] {
     const absl::Status status = CheckNodeMetadata(metadata, request->name());
     return status.ok() ? registry_.Delete(request->name()) : status;
   });

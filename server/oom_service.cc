@@ -21,7 +21,8 @@ using core::Locked;
 grpc::ServerUnaryReactor* OomService::ListOomRecords(grpc::CallbackServerContext* context,
                                                      const v1::ListOomRecordsRequest* request,
                                                      v1::ListOomRecordsResponse* response) {
-  return RunUnary(context, workers_, [this, metadata = NodeMetadata(*context), request, response] {
+  const absl::Status admitted = access_.Check(*context, "OomService.ListOomRecords", Right::kReadNode);
+  return RunUnary(context, workers_, admitted, [this, metadata = NodeMetadata(*context), request, response] {
     absl::Status status = CheckNodeMetadata(metadata, request->node());
     if (!status.ok()) return status;
     const auto node = registry_.Find(request->node());
@@ -157,7 +158,7 @@ class OomWatch final : public grpc::ServerWriteReactor<v1::WatchOomRecordsRespon
 grpc::ServerWriteReactor<v1::WatchOomRecordsResponse>* OomService::WatchOomRecords(
     grpc::CallbackServerContext* context, const v1::WatchOomRecordsRequest* request) {
   const auto watch = std::make_shared<OomWatch>(this, NodeMetadata(*context), *request);
-  watches_.Start(watch);
+  watches_.Start(watch, access_.Check(*context, "OomService.WatchOomRecords", Right::kReadNode));
   return watch.get();  // lives until its OnDone()
 }
 

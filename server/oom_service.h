@@ -5,6 +5,7 @@
 #define MEMCGD_SERVER_OOM_SERVICE_H_
 
 #include "memcgd/v1/oom.grpc.pb.h"
+#include "server/access.h"
 #include "server/limits.h"
 #include "server/live_calls.h"
 #include "server/node_registry.h"
@@ -16,7 +17,8 @@ class OomWatch;
 
 class OomService final : public v1::OomService::CallbackService {
  public:
-  OomService(NodeRegistry* registry, WorkerPool* workers) : registry_(*registry), workers_(workers) {}
+  OomService(NodeRegistry* registry, Access* access, WorkerPool* workers)
+      : registry_(*registry), access_(*access), workers_(workers) {}
 
   grpc::ServerUnaryReactor* ListOomRecords(grpc::CallbackServerContext* context,
                                            const v1::ListOomRecordsRequest* request,
@@ -31,6 +33,7 @@ class OomService final : public v1::OomService::CallbackService {
   friend class OomWatch;
 
   NodeRegistry& registry_;
+  Access& access_;
   WorkerPool* const workers_;
   LiveCalls<OomWatch> watches_{kMaxOomWatches, "watches"};
 };

@@ -125,7 +125,7 @@ class PeakCall final : public PeakCalls::Reactor, public std::enable_shared_from
 
 PeakCalls::Reactor* PeakCalls::Start(grpc::CallbackServerContext* context) {
   const auto call = std::make_shared<PeakCall>(this, NodeMetadata(*context));
-  calls_.Start(call);
+  calls_.Start(call, access_.Check(*context, "CgroupService.WatchPeak", Right::kReadNode));
   return call.get();  // lives until its OnDone()
 }
 

@@ -11,6 +11,7 @@
 #define MEMCGD_SERVER_PEAK_CALL_H_
 
 #include "memcgd/v1/cgroup.grpc.pb.h"
+#include "server/access.h"
 #include "server/limits.h"
 #include "server/live_calls.h"
 #include "server/node_registry.h"
@@ -25,7 +26,8 @@ class PeakCalls {
  public:
   using Reactor = grpc::ServerBidiReactor<v1::WatchPeakRequest, v1::WatchPeakResponse>;
 
-  PeakCalls(NodeRegistry* registry, WorkerPool* workers) : registry_(*registry), workers_(*workers) {}
+  PeakCalls(NodeRegistry* registry, Access* access, WorkerPool* workers)
+      : registry_(*registry), access_(*access), workers_(*workers) {}
 
   // RESOURCE_EXHAUSTED past kMaxPeakCalls.
   Reactor* Start(grpc::CallbackServerContext* context);
@@ -36,6 +38,7 @@ class PeakCalls {
   friend class PeakCall;
 
   NodeRegistry& registry_;
+  Access& access_;
   WorkerPool& workers_;
   LiveCalls<PeakCall> calls_{kMaxPeakCalls, "watches of peaks"};
 };

@@ -11,11 +11,12 @@
 
 namespace memcgd::server {
 
-absl::Status WritePortFile(const std::string& file, std::string_view listen,
-                           std::string_view metrics_listen) {
+absl::Status WritePortFile(const std::string& file, std::string_view listen, std::string_view metrics_listen,
+                           std::string_view health_listen) {
   const std::string unfinished = Cat(file, ".", getpid(), ".tmp");
   std::ofstream out(unfinished, std::ios::trunc);
-  out << "listen=" << listen << "\nmetrics-listen=" << metrics_listen << "\n";
+  out << "listen=" << listen << "\nmetrics-listen=" << metrics_listen << "\nhealth-listen=" << health_listen
+      << "\n";
   out.close();
   if (out.good() && std::rename(unfinished.c_str(), file.c_str()) == 0) return absl::OkStatus();
   const int error = errno;

@@ -11,7 +11,8 @@ namespace memcgd::server {
 
 // Writes "listen=ADDRESS" and "metrics-listen=ADDRESS" (empty where there is none), a line each.  The file
 // appears whole or not at all.
-absl::Status WritePortFile(const std::string& file, std::string_view listen, std::string_view metrics_listen);
+absl::Status WritePortFile(const std::string& file, std::string_view listen, std::string_view metrics_listen,
+                           std::string_view health_listen);
 
 // Removes what an earlier run left, so that nobody takes its addresses for ours.
 void RemovePortFile(const std::string& file);

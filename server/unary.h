@@ -12,12 +12,16 @@
 
 namespace memcgd::server {
 
-// Runs `handler`, which returns an absl::Status, and ends the call with it.  Request and response live until
-// then.
+// Runs `handler`, which returns an absl::Status, and ends the call with it; or ends it with `admitted`, what
+// the check of access said, where that is an error.  Request and response live until then.
 template <typename Handler>
 grpc::ServerUnaryReactor* RunUnary(grpc::CallbackServerContext* context, WorkerPool* workers,
-                                   Handler handler) {
+                                   const absl::Status& admitted, Handler handler) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  if (!admitted.ok()) {
+    reactor->Finish(ToGrpcStatus(admitted));
+    return reactor;
+  }
   workers->Schedule([reactor, handler = std::move(handler)] { reactor->Finish(ToGrpcStatus(handler())); });
   return reactor;
 }

@@ -35,6 +35,8 @@
 #include "absl/status/status.h"
 #include "core/mutex.h"
 #include "memcgd/v1/whatif.pb.h"
+#include "server/access.h"
+#include "server/memory_budget.h"
 #include "server/node_registry.h"
 #include "server/wire.h"
 #include "server/worker_pool.h"
@@ -44,6 +46,8 @@ namespace memcgd::server {
 // What the calls of a server share.
 struct WhatIfParts {
   NodeRegistry* registry = nullptr;
+  Access* access = nullptr;
+  const MemoryBudget* budget = nullptr;
   WorkerPool* admin_workers = nullptr;
   WorkerPool* sweep_workers = nullptr;
   uint32_t sweep_threads = 1;  // of sweep_workers

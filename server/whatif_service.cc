@@ -6,6 +6,7 @@
 
 #include "server/errors.h"
 #include "server/limits.h"
+#include "server/node_metadata.h"
 #include "server/text.h"
 
 namespace memcgd::server {
@@ -25,10 +26,15 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* WhatIfService::Swee
   auto remove = std::make_shared<WhatIfCall*>(nullptr);
   const auto call = std::make_shared<WhatIfCall>(parts_, context, [this, remove] { Remove(*remove); });
   *remove = call.get();
-  absl::Status refused;
+  // About no node where it names none; that of a request must be that of the metadata.
+  const Right right = NodeMetadata(*context).empty() ? Right::kToken : Right::kReadNode;
+  absl::Status refused = parts_.access->Check(*context, "WhatIfService.Sweep", right);
+  if (refused.ok()) refused = parts_.budget->CheckNew("sweep");
   {
     Locked lock(mutex_);
-    if (draining_) {
+    if (!refused.ok()) {
+      // Nothing more to ask.
+    } else if (draining_) {
       refused = Stopping();
     } else if (calls_.size() >= kMaxSweeps) {
       refused = absl::ResourceExhaustedError(

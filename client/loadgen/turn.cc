@@ -30,7 +30,7 @@ milliseconds Timeout(const TurnOptions& options) {
 }
 
 absl::StatusOr<Server> Connect(const TurnOptions& options) {
-  return ConnectTo(options.server, Timeout(options), /*own_connection=*/true);
+  return ConnectTo(options.server, Timeout(options), /*own_connection=*/true, options.credentials);
 }
 
 // The nodes of a turn, removed whatever happens.

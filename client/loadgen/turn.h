@@ -32,6 +32,7 @@ namespace memcgd::client::loadgen {
 
 struct TurnOptions {
   std::string server;  // its address; each worker connects for itself
+  Credentials credentials;
   double timeout_seconds = 30;
   std::vector<uint32_t> cpus;  // workers in turn
   uint32_t nodes = 1;

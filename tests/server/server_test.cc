@@ -293,15 +293,15 @@ TEST_F(MetricsTest, WhatMechanismsDidOutlivesTheirNodes) {
   for (const auto& [name, value] : totals()) EXPECT_GE(value, with_node.at(name)) << name;
 }
 
-TEST(PortFileTest, AppearsWholeAndNamesBothAddresses) {
+TEST(PortFileTest, AppearsWholeAndNamesTheAddresses) {
   const std::string file = testing::TempDir() + "/port_file." + std::to_string(getpid());
-  ASSERT_TRUE(WritePortFile(file, "127.0.0.1:1", "").ok());
+  ASSERT_TRUE(WritePortFile(file, "127.0.0.1:1", "", "").ok());
   std::ifstream in(file);
   const std::string text((std::istreambuf_iterator<char>(in)), {});
-  EXPECT_EQ(text, "listen=127.0.0.1:1\nmetrics-listen=\n");
+  EXPECT_EQ(text, "listen=127.0.0.1:1\nmetrics-listen=\nhealth-listen=\n");
   RemovePortFile(file);
   EXPECT_NE(access(file.c_str(), F_OK), 0);
-  EXPECT_EQ(WritePortFile("/no/such/directory/file", "x", "").message(),
+  EXPECT_EQ(WritePortFile("/no/such/directory/file", "x", "", "").message(),
             "cannot write port file /no/such/directory/file: No such file or directory");
 }
 
