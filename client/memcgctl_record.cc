@@ -44,6 +44,8 @@ class RecordCommand {
     absl::Status status = Prepare();
     if (status.ok()) status = Begin();
     if (!status.ok()) return FailRecord(status);
+    status = job_->Release();
+    if (!status.ok()) return FailRecord(status, absl::IsNotFound(status) ? kExitNoCommand : kExitCannotRun);
     status = Record();
     if (status.ok()) status = file_->Finish();
     return Conclude(status);
@@ -62,7 +64,8 @@ class RecordCommand {
       if (cgroup.ok()) {
         cgroup_ = *std::move(cgroup);
       } else {
-        PrintWarning(absl::StrCat("the command runs in no cgroup of its own: ", std::string(cgroup.status().message())));
+        PrintWarning(absl::StrCat("the command runs in no cgroup of its own: ",
+                                  std::string(cgroup.status().message())));
       }
     }
     absl::StatusOr<std::unique_ptr<LiveTrace>> trace = LiveTrace::Create(flags_.buffer_bytes);
@@ -82,9 +85,6 @@ class RecordCommand {
     trace_->names()->Add(job_->pid(), job_->pid(), "memcgctl");
     absl::Status status = trace_->Follow({job_->pid()});
     if (status.ok()) status = trace_->Start();
-    if (!status.ok()) return status;
-    status = job_->Release();
-    job_began_ = status.ok();
     return status;
   }
 
@@ -116,9 +116,9 @@ class RecordCommand {
     return status;
   }
 
-  int FailRecord(const absl::Status& status) {
+  static int FailRecord(const absl::Status& status, ExitCode code = kExitFailed) {
     PrintError(std::string(status.message()));
-    return kExitFailed;
+    return code;
   }
 
   int Conclude(const absl::Status& status) {
@@ -131,7 +131,8 @@ class RecordCommand {
       return kExitSignal + context_.interrupt->signal();
     }
     if (counts.lost_events != 0) {
-      PrintError(absl::StrCat(counts.lost_events, " events were lost: the buffers were full (a larger --buffer holds more)"));
+      PrintError(absl::StrCat(counts.lost_events,
+                              " events were lost: the buffers were full (a larger --buffer holds more)"));
       return kExitLostEvents;
     }
     return job_->exit_code();
@@ -143,7 +144,6 @@ class RecordCommand {
   std::unique_ptr<LiveTrace> trace_;
   std::unique_ptr<TraceFile> file_;
   std::unique_ptr<Job> job_;
-  bool job_began_ = false;
   Clock::time_point next_flush_ = Clock::now() + kFlushInterval;
 };
 
@@ -153,14 +153,17 @@ void AddRecordCommand(CLI::App* app, Context* context) {
   CLI::App* record = app->add_subcommand("record", "Record what runs on this machine, as it happens");
   record->footer("memcgctl record -o job.trace -- make -j4; memcgctl replay job.trace");
   auto flags = std::make_shared<RecordFlags>();
-  record->add_option("command", flags->command, "What to run and record, behind a --")->type_name("COMMAND");
+  record->add_option("command", flags->command, "What to run and record, behind a --")
+      ->type_name("COMMAND")
+      ->required();
   record->add_option("-o,--file", flags->file, "Write to FILE, which replay reads; - is standard output")
-      ->type_name("FILE");
-  AddBytesOption(record, "--buffer", &flags->buffer_bytes, "Of the kernel's memory, on each CPU, for events not read yet [32M]");
+      ->type_name("FILE")
+      ->required();
+  AddBytesOption(record, "--buffer", &flags->buffer_bytes,
+                 "Of the kernel's memory, on each CPU, for events not read yet [32M]");
   record->add_flag("--mount-tracefs", flags->mount, "Mount tracefs where it is not mounted");
-  record->callback([context, flags] {
-    context->run = [context, flags] { return RecordCommand(context, *flags).Run(); };
-  });
+  record->callback(
+      [context, flags] { context->run = [context, flags] { return RecordCommand(context, *flags).Run(); }; });
 }
 
 }  // namespace memcgd::client

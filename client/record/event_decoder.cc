@@ -21,10 +21,10 @@ enum class To : uint8_t {
   kErrorCode,
   kDev,
   kIno,
-  kFirstPage,   // first_byte = value pages
-  kLastPage,    // last_byte = the last of that page
+  kFirstPage,  // first_byte = value pages
+  kLastPage,   // last_byte = the last of that page
   kFirstByte,
-  kLength,      // last_byte = first_byte + value − 1
+  kLength,  // last_byte = first_byte + value − 1
   kOrder,
   kPageIndex,
   kDeviceName,  // text "MAJOR:MINOR"
@@ -34,9 +34,9 @@ enum class To : uint8_t {
   kRoot,
   kLevel,
   kCgroupId,
-  kPath,        // text
+  kPath,  // text
   kRet,
-  kSkip,        // read by TakeTaskEvent()
+  kSkip,  // read by TakeTaskEvent()
 };
 
 struct FieldDefinition {
@@ -139,7 +139,8 @@ TraceFlags FlagsOf(uint8_t flags, uint8_t preempt) {
 uint32_t DeviceOf(std::string_view name) {
   TextScanner text(name);
   uint64_t major = 0, minor = 0;
-  if (!text.ReadDecimal(&major, 0xfff) || !text.Skip(':') || !text.ReadDecimal(&minor, 0xfffff) || !text.AtEnd())
+  if (!text.ReadDecimal(&major, 0xfff) || !text.Skip(':') || !text.ReadDecimal(&minor, 0xfffff) ||
+      !text.AtEnd())
     return 0;
   return MakeDev(static_cast<uint32_t>(major), static_cast<uint32_t>(minor));
 }
@@ -233,7 +234,8 @@ EventDecoder::~EventDecoder() { tep_free(tep_); }
 
 std::vector<EventName> EventDecoder::Events() {
   std::vector<EventName> events;
-  for (const EventDefinition& definition : kDefinitions) events.push_back({definition.system, definition.event});
+  for (const EventDefinition& definition : kDefinitions)
+    events.push_back({definition.system, definition.event});
   for (const SyscallEntry& entry : Syscalls()) {
     if (!IsTraced(entry.syscall)) continue;
     const std::string name(entry.name);
@@ -280,7 +282,8 @@ absl::Status EventDecoder::AddEvent(const EventName& name, const std::string& fo
     const tep_format_field* field = event->format.fields;  // the first is the call's number
     for (size_t i = 0; i < wanted; ++i) {
       field = field == nullptr ? nullptr : field->next;
-      if (field == nullptr) return absl::InternalError(absl::StrCat("event ", name.event, " has too few fields"));
+      if (field == nullptr)
+        return absl::InternalError(absl::StrCat("event ", name.event, " has too few fields"));
       add(field);
     }
   }
@@ -390,8 +393,10 @@ bool EventDecoder::Decode(const RawEvent& event, ThreadNames* names, TraceRecord
         if (field.size != 0) Store(to, Number(event, field), record);
     }
   }
-  record->from_kernel = definition.op == TraceOp::kPageFault && definition.event[sizeof("page_fault_") - 1] == 'k';
-  if (record->op == TraceOp::kWriteBegin && record->last_byte + 1 == record->first_byte) return false;  // of nothing
+  record->from_kernel =
+      definition.op == TraceOp::kPageFault && definition.event[sizeof("page_fault_") - 1] == 'k';
+  if (record->op == TraceOp::kWriteBegin && record->last_byte + 1 == record->first_byte)
+    return false;  // of nothing
   if (record->op == TraceOp::kExit) names->Exit(record->tid);
   return true;
 }

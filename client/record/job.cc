@@ -64,7 +64,7 @@ absl::StatusOr<std::unique_ptr<Job>> Job::Fork(const std::vector<std::string>& c
     close(failure[0]);
     return absl::ErrnoToStatus(error, "fork");
   }
-  return std::unique_ptr<Job>(new Job(pid, go[1], failure[0]));
+  return std::unique_ptr<Job>(new Job(command.front(), pid, go[1], failure[0]));
 }
 
 Job::~Job() {
@@ -83,10 +83,11 @@ absl::Status Job::Release() {
   while ((got = read(failure_, &failure, sizeof failure)) < 0 && errno == EINTR) {
   }
   if (written == 1 && got == 0) return absl::OkStatus();  // closed by exec
-  released_ = false;  // it ends by itself
+  released_ = false;                                      // it ends by itself
   if (got != sizeof failure) return absl::InternalError("the command's process was ended before it began");
-  return absl::ErrnoToStatus(failure.error,
-                             failure.step == Step::kExec ? "cannot run the command" : "entering the cgroup");
+  return absl::ErrnoToStatus(failure.error, failure.step == Step::kExec
+                                                ? absl::StrCat("cannot run ", program_)
+                                                : "entering the cgroup");
 }
 
 void Job::Signal(int signal) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,6 +19,7 @@ namespace memcgd::client {
 class Job {
  public:
   // `procs_file`: cgroup.procs of where it is to run; empty: where it is.
+  // REQUIRES: the command has at least one word.
   static absl::StatusOr<std::unique_ptr<Job>> Fork(const std::vector<std::string>& command,
                                                    const std::string& procs_file);
   // A job that was never released is killed; one that runs goes on.
@@ -26,7 +28,7 @@ class Job {
   Job& operator=(const Job&) = delete;
 
   int32_t pid() const { return pid_; }
-  // Returns when the program is on its way, or why it is not.
+  // Returns when the program is on its way, or why it is not (NOT_FOUND: there is no such program).
   absl::Status Release();
   void Signal(int signal);
   // True once it has ended; does not wait.
@@ -35,8 +37,10 @@ class Job {
   int exit_code() const { return exit_code_; }
 
  private:
-  Job(int32_t pid, int go, int failure) : pid_(pid), go_(go), failure_(failure) {}
+  Job(std::string program, int32_t pid, int go, int failure)
+      : program_(std::move(program)), pid_(pid), go_(go), failure_(failure) {}
 
+  const std::string program_;
   const int32_t pid_;
   int go_;             // a pipe: a byte lets it go on
   const int failure_;  // a pipe: errno and what failed; closed by exec

@@ -32,7 +32,8 @@ absl::StatusOr<std::unique_ptr<LiveTrace>> LiveTrace::Create(uint64_t buffer_byt
 
 absl::Status LiveTrace::EnableEvents() {
   for (const EventName& event : EventDecoder::Events()) {
-    if (!TraceInstance::HasEvent(event)) continue;  // of a later kernel, or a file system that is not built in
+    if (!TraceInstance::HasEvent(event))
+      continue;  // of a later kernel, or a file system that is not built in
     const absl::StatusOr<std::string> format = TraceInstance::EventFormat(event);
     if (!format.ok()) return format.status();
     absl::Status status = decoder_.AddEvent(event, *format);

@@ -40,7 +40,8 @@ absl::StatusOr<MemoryHierarchy> FindMemoryHierarchy() {
     MemoryHierarchy found;
     found.mount_point = fields[1];
     if (fields[2] == "cgroup2") {
-      const absl::StatusOr<std::string> controllers = ReadSmallFile(found.mount_point + "/cgroup.controllers");
+      const absl::StatusOr<std::string> controllers =
+          ReadSmallFile(found.mount_point + "/cgroup.controllers");
       found.v2 = controllers.ok() && HasWord(*controllers, "memory");
       if (found.v2) return found;
     } else if (fields[2] == "cgroup" && HasWord(fields[3], "memory")) {
@@ -56,7 +57,8 @@ absl::StatusOr<std::string> CgroupOf(const MemoryHierarchy& hierarchy, int32_t p
   const absl::StatusOr<std::string> text = ReadSmallFile(absl::StrCat("/proc/", pid, "/cgroup"));
   if (!text.ok()) return absl::NotFoundError(absl::StrCat("no process ", pid));
   for (const absl::string_view line : absl::StrSplit(*text, '\n')) {
-    const std::vector<std::string> fields = absl::StrSplit(line, absl::MaxSplits(':', 2));  // number:controllers:path
+    const std::vector<std::string> fields =
+        absl::StrSplit(line, absl::MaxSplits(':', 2));  // number:controllers:path
     if (fields.size() < 3) continue;
     if (hierarchy.v2 ? fields[0] == "0" : HasWord(fields[1], "memory")) return fields[2];
   }
@@ -79,7 +81,8 @@ OwnCgroup::OwnCgroup(const MemoryHierarchy& hierarchy, std::string path)
 absl::StatusOr<std::unique_ptr<OwnCgroup>> OwnCgroup::Create(const MemoryHierarchy& hierarchy) {
   const std::string path = absl::StrCat("/", OwnName());
   const std::string folder = hierarchy.mount_point + path;
-  if (mkdir(folder.c_str(), 0755) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("making the cgroup ", folder));
+  if (mkdir(folder.c_str(), 0755) != 0)
+    return absl::ErrnoToStatus(errno, absl::StrCat("making the cgroup ", folder));
   std::unique_ptr<OwnCgroup> cgroup(new OwnCgroup(hierarchy, path));
   if (access(absl::StrCat(folder, "/memory.stat").c_str(), R_OK) != 0)
     return absl::FailedPreconditionError(

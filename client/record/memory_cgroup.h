@@ -34,7 +34,7 @@ class OwnCgroup {
   OwnCgroup(const OwnCgroup&) = delete;
   OwnCgroup& operator=(const OwnCgroup&) = delete;
 
-  const std::string& path() const { return path_; }      // "/memcgd-…"
+  const std::string& path() const { return path_; }  // "/memcgd-…"
   std::string procs_file() const { return folder_ + "/cgroup.procs"; }
 
  private:

@@ -1,5 +1,5 @@
-// Names for what a recording makes outside of itself (tracing instances, a cgroup), by which a later one knows
-// what was left behind by one that was killed: "memcgd-PID-STARTTIME", and perhaps a dash and a suffix.
+// Names for what a recording makes outside of itself (tracing instances, a cgroup), by which a later one
+// knows what was left behind by one that was killed: "memcgd-PID-STARTTIME", and perhaps a dash and a suffix.
 //
 // Thread safety: free functions.
 #ifndef MEMCGD_CLIENT_RECORD_OWN_NAME_H_

@@ -17,9 +17,7 @@ namespace {
 
 absl::string_view Absl(std::string_view text) { return {text.data(), text.size()}; }
 
-absl::Status ErrnoOf(const std::string& path) {
-  return absl::ErrnoToStatus(errno, path);
-}
+absl::Status ErrnoOf(const std::string& path) { return absl::ErrnoToStatus(errno, path); }
 
 }  // namespace
 
@@ -29,7 +27,8 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& path) {
   std::string text;
   std::array<char, 16384> buffer;
   ssize_t got = 0;
-  while ((got = read(fd, buffer.data(), buffer.size())) > 0) text.append(buffer.data(), static_cast<size_t>(got));
+  while ((got = read(fd, buffer.data(), buffer.size())) > 0)
+    text.append(buffer.data(), static_cast<size_t>(got));
   absl::Status status = got < 0 ? ErrnoOf(path) : absl::OkStatus();
   close(fd);
   if (!status.ok()) return status;

@@ -25,7 +25,8 @@ struct ProcessStatus {
   std::string name;
 };
 ProcessStatus ReadProcessStatus(int32_t tid);
-// When the process began, in clock ticks since boot: with its number, what tells it from a later one.  0: it is gone.
+// When the process began, in clock ticks since boot: with its number, what tells it from a later one.  0: it
+// is gone.
 uint64_t StartTimeOf(int32_t pid);
 
 }  // namespace memcgd::client

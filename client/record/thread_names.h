@@ -1,8 +1,9 @@
-// Group and name of each thread of a live trace, as record-tgid and tracefs' column of names have them in text:
-// raw events carry a thread's number and no more.
+// Group and name of each thread of a live trace, as record-tgid and tracefs' column of names have them in
+// text: raw events carry a thread's number and no more.
 //
 // Traced threads are known exactly, from task_newtask and task_rename; of others (kernel threads that let go
-// of pages) /proc is asked once.  Of the dead the last few thousand are kept, as exit_mmap may follow an exit.
+// of pages) /proc is asked once.  Of the dead the last few thousand are kept, as exit_mmap may follow an
+// exit.
 //
 // Thread safety: one thread at a time.
 #ifndef MEMCGD_CLIENT_RECORD_THREAD_NAMES_H_

@@ -31,11 +31,12 @@ TraceFile::~TraceFile() {
 
 absl::StatusOr<std::unique_ptr<TraceFile>> TraceFile::Create(const std::string& path, uint32_t cpus,
                                                              const std::string& head) {
-  const int fd = path == "-" ? STDOUT_FILENO
-                             : open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  const int fd =
+      path == "-" ? STDOUT_FILENO : open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd < 0) return absl::ErrnoToStatus(errno, path);
   std::unique_ptr<TraceFile> file(new TraceFile(path, fd));
-  file->text_ = absl::StrCat("# tracer: nop\n#\n# entries-in-buffer/entries-written: 0/0   #P:", cpus, "\n#\n", head);
+  file->text_ =
+      absl::StrCat("# tracer: nop\n#\n# entries-in-buffer/entries-written: 0/0   #P:", cpus, "\n#\n", head);
   absl::Status status = file->Flush();
   if (!status.ok()) return status;
   return file;
@@ -57,7 +58,8 @@ absl::Status TraceFile::Compress(Step step) {
   for (size_t left = 1; step == Step::kGoOn ? in.pos < in.size : left != 0;) {
     ZSTD_outBuffer out{compressed_.data(), compressed_.size(), 0};
     left = ZSTD_compressStream2(compressor_, &out, &in, directive);
-    if (ZSTD_isError(left) != 0) return absl::InternalError(absl::StrCat(path_, ": ", ZSTD_getErrorName(left)));
+    if (ZSTD_isError(left) != 0)
+      return absl::InternalError(absl::StrCat(path_, ": ", ZSTD_getErrorName(left)));
     absl::Status status = Write({compressed_.data(), out.pos});
     if (!status.ok()) return status;
   }

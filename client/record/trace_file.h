@@ -1,5 +1,5 @@
-// The file that a recording is written to: tracefs text, compressed with zstd.  `memcgctl replay` reads it, and so
-// does whoever reads tracefs text (`zstd -dc FILE`).
+// The file that a recording is written to: tracefs text, compressed with zstd.  `memcgctl replay` reads it,
+// and so does whoever reads tracefs text (`zstd -dc FILE`).
 //
 // Thread safety: one thread at a time.
 #ifndef MEMCGD_CLIENT_RECORD_TRACE_FILE_H_
@@ -21,7 +21,8 @@ namespace memcgd::client {
 
 class TraceFile {
  public:
-  // Makes or empties the file; "-" is standard output.  `head`: comment lines, each with its "# " and its end.
+  // Makes or empties the file; "-" is standard output.  `head`: comment lines, each with its "# " and its
+  // end.
   static absl::StatusOr<std::unique_ptr<TraceFile>> Create(const std::string& path, uint32_t cpus,
                                                            const std::string& head);
   ~TraceFile();

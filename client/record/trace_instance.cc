@@ -40,8 +40,7 @@ absl::Status CheckTracing(bool mount) {
   const std::string instances = absl::StrCat(tracefs_tracing_dir(), "/instances");
   if (access(instances.c_str(), R_OK | W_OK | X_OK) == 0) return absl::OkStatus();
   if (errno == EACCES || errno == EPERM) {
-    return absl::PermissionDeniedError(
-        absl::StrCat(instances, " may not be written to: run it as root"));
+    return absl::PermissionDeniedError(absl::StrCat(instances, " may not be written to: run it as root"));
   }
   return ErrnoOf(instances);
 }
@@ -137,7 +136,8 @@ uint64_t TraceInstance::LostEvents() const {
     const FreedText stats(
         tracefs_instance_file_read(instance_, absl::StrCat("per_cpu/cpu", cpu, "/stats").c_str(), nullptr));
     if (stats == nullptr) continue;
-    for (const char* what : {"overrun", "commit overrun", "dropped events"}) lost += NumberOfLine(stats.get(), what, 0);
+    for (const char* what : {"overrun", "commit overrun", "dropped events"})
+      lost += NumberOfLine(stats.get(), what, 0);
   }
   return lost;
 }

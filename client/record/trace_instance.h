@@ -28,7 +28,8 @@ int RemoveLeftInstances();
 class TraceInstance {
  public:
   // Its clock is the machine's monotonic one; it follows forks; it is off.  REQUIRES: CheckTracing().
-  static absl::StatusOr<std::unique_ptr<TraceInstance>> Create(const std::string& name, uint64_t buffer_bytes_per_cpu);
+  static absl::StatusOr<std::unique_ptr<TraceInstance>> Create(const std::string& name,
+                                                               uint64_t buffer_bytes_per_cpu);
   ~TraceInstance();
   TraceInstance(const TraceInstance&) = delete;
   TraceInstance& operator=(const TraceInstance&) = delete;
