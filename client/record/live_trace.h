@@ -43,6 +43,9 @@ class LiveTrace {
   // Hands out what is old enough to be in order; after Stop(), all.
   absl::Status Poll(const Taker& take);
 
+  // All records before this moment were handed out.
+  int64_t horizon_ns() const { return merge_->horizon_ns(); }
+
   ThreadNames* names() { return &names_; }
   // At any time; lost events are asked of the kernel.
   Counts counts() const;

@@ -15,16 +15,6 @@ extern "C" {
 #include "absl/strings/str_cat.h"
 
 namespace memcgd::client {
-namespace {
-
-int64_t MonotonicNs() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);  // the instances' clock, "mono"
-  return int64_t{1'000'000'000} * now.tv_sec + now.tv_nsec;
-}
-
-}  // namespace
-
 // One CPU's buffer of one instance: the sub-buffers read and not handed out yet.
 class RingMerge::Source {
  public:
@@ -119,14 +109,14 @@ absl::Status RingMerge::Add(const TraceInstance& instance) {
 }
 
 absl::Status RingMerge::Poll(bool all, const Taker& take) {
-  const int64_t now_ns = MonotonicNs();
+  const int64_t now_ns = TraceClockNs();
   for (const auto& source : sources_) {
     absl::Status status = source->ReadAll();
     if (!status.ok()) return status;
   }
-  absl::Status status = HandOut(all ? std::numeric_limits<int64_t>::max() : last_poll_ns_, take);
+  horizon_ns_ = all ? std::numeric_limits<int64_t>::max() : last_poll_ns_;
   last_poll_ns_ = now_ns;
-  return status;
+  return HandOut(horizon_ns_, take);
 }
 
 absl::Status RingMerge::HandOut(int64_t before_ns, const Taker& take) {

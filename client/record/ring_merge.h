@@ -46,6 +46,8 @@ class RingMerge {
   absl::Status Poll(bool all, const Taker& take);
 
   const Counts& counts() const { return counts_; }
+  // All events before this moment were handed out.
+  int64_t horizon_ns() const { return horizon_ns_; }
 
  private:
   class Source;
@@ -54,6 +56,7 @@ class RingMerge {
 
   std::vector<std::unique_ptr<Source>> sources_;
   int64_t last_poll_ns_ = 0;
+  int64_t horizon_ns_ = 0;
   int64_t last_time_ns_ = 0;
   Counts counts_;
 };

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -54,6 +55,12 @@ int RemoveLeftInstances() {
   }
   tracefs_list_free(names);
   return removed;
+}
+
+int64_t TraceClockNs() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{1'000'000'000} * now.tv_sec + now.tv_nsec;
 }
 
 absl::StatusOr<std::unique_ptr<TraceInstance>> TraceInstance::Create(const std::string& name,

@@ -25,6 +25,9 @@ absl::Status CheckTracing(bool mount);
 // Removes the instances that recordings left behind which were killed.  Returns their number.
 int RemoveLeftInstances();
 
+// Now, by the clock of the instances' events: CLOCK_MONOTONIC, "mono".
+int64_t TraceClockNs();
+
 class TraceInstance {
  public:
   // Its clock is the machine's monotonic one; it follows forks; it is off.  REQUIRES: CheckTracing().
