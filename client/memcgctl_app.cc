@@ -93,6 +93,7 @@ void BuildApp(CLI::App* app, Context* context) {
   AddWhatIfCommand(app, context);
   AddAdviseCommand(app, context);
   AddRecordCommand(app, context);
+  AddTopCommand(app, context);
   AddNodeCommands(app, context);
   AddCgroupCommands(app, context);
   AddOomCommands(app, context);

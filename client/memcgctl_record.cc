@@ -230,9 +230,9 @@ class RecordCommand {
   // ---- while it runs ----
 
   absl::Status Record() {
-    Clock::time_point end = flags_.seconds == 0
-                                ? Clock::time_point::max()
-                                : Clock::now() + std::chrono::milliseconds(std::llround(flags_.seconds * 1000));
+    Clock::time_point end =
+        flags_.seconds == 0 ? Clock::time_point::max()
+                            : Clock::now() + std::chrono::milliseconds(std::llround(flags_.seconds * 1000));
     bool signalled = false;
     while (Clock::now() < end && !HasEnded()) {
       absl::Status status = Step();
@@ -323,7 +323,8 @@ class RecordCommand {
     if (file_ != nullptr)
       PrintNote(absl::StrCat(counts.records, " events in ", file_->bytes_written(), " bytes"));
     if (feed_ != nullptr)
-      PrintNote(absl::StrCat(counts.records, " events of the kernel, ", fed.sent.events, " sent to node ", node_));
+      PrintNote(
+          absl::StrCat(counts.records, " events of the kernel, ", fed.sent.events, " sent to node ", node_));
     if (fed.sent.reconnects != 0)
       PrintNote(absl::StrCat("the connection was made again ", fed.sent.reconnects, " times"));
     if (counts.late != 0) PrintWarning(absl::StrCat(counts.late, " events came too late to be put in order"));
@@ -338,8 +339,9 @@ class RecordCommand {
       return kExitLostEvents;
     }
     if (fed.dropped_records != 0) {
-      PrintError(absl::StrCat(fed.dropped_records,
-                              " events were dropped, as the server took none (a larger --backlog holds more)"));
+      PrintError(
+          absl::StrCat(fed.dropped_records,
+                       " events were dropped, as the server took none (a larger --backlog holds more)"));
       return kExitLostEvents;
     }
     if (job_ != nullptr && verifier_ != nullptr && !last_is_exact_) {
@@ -375,8 +377,8 @@ void AddRecordCommand(CLI::App* app, Context* context) {
       "memcgctl record -o job.trace -- make -j4; memcgctl replay job.trace\n"
       "Without -o the events go to --server as they happen.");
   auto flags = std::make_shared<RecordFlags>();
-  CLI::Option* command =
-      record->add_option("command", flags->command, "What to run and record, behind a --")->type_name("COMMAND");
+  CLI::Option* command = record->add_option("command", flags->command, "What to run and record, behind a --")
+                             ->type_name("COMMAND");
   CLI::Option* cgroup = record
                             ->add_option("--cgroup", flags->cgroup,
                                          "Record what runs already in this memory cgroup and below it")
@@ -386,9 +388,12 @@ void AddRecordCommand(CLI::App* app, Context* context) {
                          ->check(CLI::PositiveNumber.description(""));
   record
       ->add_option("-o,--file", flags->file,
-                   "Write to FILE, which replay reads; - is standard output.  Streams only with --node or --verify then")
+                   "Write to FILE, which replay reads; - is standard output.  Streams only with --node or "
+                   "--verify then")
       ->type_name("FILE");
-  record->add_option("--node", flags->node, "The node to feed, made where it is not there [a new one]; it is kept")
+  record
+      ->add_option("--node", flags->node,
+                   "The node to feed, made where it is not there [a new one]; it is kept")
       ->type_name("NAME");
   record->add_flag("--verify", flags->verify,
                    "Compare the node with this kernel's memory.stat each second, and at the end");

@@ -40,7 +40,8 @@ std::vector<KernelStat> ReadKernelStat(const MemoryHierarchy& hierarchy, const s
       ReadSmallFile(absl::StrCat(hierarchy.mount_point, cgroup, "/memory.stat"));
   if (!text.ok()) return found;
   for (const absl::string_view line : absl::StrSplit(*text, '\n')) {
-    const std::pair<absl::string_view, absl::string_view> pair = absl::StrSplit(line, absl::MaxSplits(' ', 1));
+    const std::pair<absl::string_view, absl::string_view> pair =
+        absl::StrSplit(line, absl::MaxSplits(' ', 1));
     const auto* const names = std::find_if(kNames.begin(), kNames.end(), [&](const Names& one) {
       return pair.first == (hierarchy.v2 ? one.v2 : one.v1);
     });
@@ -56,7 +57,8 @@ std::vector<StatDifference> Compare(const std::vector<KernelStat>& kernel, const
   const auto state = std::find_if(model.cgroups().begin(), model.cgroups().end(),
                                   [&](const auto& one) { return one.path() == cgroup; });
   for (const Names& names : kNames) {
-    const auto value = std::find_if(kernel.begin(), kernel.end(), [&](const KernelStat& one) { return one.name == names.v2; });
+    const auto value = std::find_if(kernel.begin(), kernel.end(),
+                                    [&](const KernelStat& one) { return one.name == names.v2; });
     const auto column = std::find(model.stat_names().begin(), model.stat_names().end(), names.v2);
     if (value == kernel.end() || column == model.stat_names().end()) continue;
     const auto at = static_cast<int>(column - model.stat_names().begin());

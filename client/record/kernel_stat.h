@@ -1,7 +1,7 @@
 // What this kernel says of a cgroup in memory.stat, under cgroup v2's names, and how a model differs.
 //
-// The kernel's figures lag: an update waits on its CPU until 64 of them are there (for each CPU of the machine), or
-// for two seconds.
+// The kernel's figures lag: an update waits on its CPU until 64 of them are there (for each CPU of the
+// machine), or for two seconds.
 //
 // Thread safety: free functions.
 #ifndef MEMCGD_CLIENT_RECORD_KERNEL_STAT_H_
@@ -18,8 +18,8 @@
 namespace memcgd::client {
 
 struct KernelStat {
-  std::string name;   // v2's
-  uint64_t value = 0; // bytes or a count
+  std::string name;    // v2's
+  uint64_t value = 0;  // bytes or a count
 };
 // Recursive; empty where the cgroup is not there.
 std::vector<KernelStat> ReadKernelStat(const MemoryHierarchy& hierarchy, const std::string& cgroup);

@@ -1,5 +1,7 @@
 #include "client/record/live_trace.h"
 
+#include <tuple>
+
 #include "absl/strings/str_cat.h"
 #include "client/record/own_name.h"
 
@@ -14,9 +16,11 @@ bool IsOfAnyone(const EventName& event) { return event.event == "mm_filemap_dele
 absl::StatusOr<std::unique_ptr<LiveTrace>> LiveTrace::Create(uint64_t buffer_bytes_per_cpu) {
   std::unique_ptr<LiveTrace> trace(new LiveTrace);
   const std::string name = OwnName();
-  for (const auto& [instance, suffix] : {std::pair{&trace->traced_, ""}, {&trace->anyone_, "-anyone"}}) {
+  // A deletion is one event a folio, and few happen: a quarter will do.
+  for (const auto& [instance, suffix, bytes] : {std::tuple{&trace->traced_, "", buffer_bytes_per_cpu},
+                                                {&trace->anyone_, "-anyone", buffer_bytes_per_cpu / 4}}) {
     absl::StatusOr<std::unique_ptr<TraceInstance>> made =
-        TraceInstance::Create(absl::StrCat(name, suffix), buffer_bytes_per_cpu);
+        TraceInstance::Create(absl::StrCat(name, suffix), bytes);
     if (!made.ok()) return made.status();
     *instance = *std::move(made);
   }

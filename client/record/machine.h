@@ -8,8 +8,8 @@
 
 namespace memcgd::client {
 
-// CPUs that may ever run, memory, swap, page size, overcommit policy, and whether a read of untouched memory maps
-// the zero page (tried out; taken as so where /proc/self/pagemap does not tell).
+// CPUs that may ever run, memory, swap, page size, overcommit policy, and whether a read of untouched memory
+// maps the zero page (tried out; taken as so where /proc/self/pagemap does not tell).
 memcgd::v1::NodeSpec ThisMachine();
 
 }  // namespace memcgd::client

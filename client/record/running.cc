@@ -70,7 +70,9 @@ class Entries {
 
   // As many as could be read.
   size_t Read(uint64_t first, size_t count, uint64_t* entries) const {
-    const ssize_t got = fd_ < 0 ? 0 : pread(fd_, entries, count * sizeof *entries, static_cast<off_t>(first * sizeof *entries));
+    const ssize_t got =
+        fd_ < 0 ? 0
+                : pread(fd_, entries, count * sizeof *entries, static_cast<off_t>(first * sizeof *entries));
     return got < 0 ? 0 : static_cast<size_t>(got) / sizeof *entries;
   }
   uint64_t At(uint64_t index) const {
@@ -93,7 +95,8 @@ struct Area {
 bool ParseArea(absl::string_view line, Area* area) {
   TextScanner text(std::string_view(line.data(), line.size()));
   uint64_t major = 0, minor = 0;
-  if (!text.ReadHex(&area->begin) || !text.Skip('-') || !text.ReadHex(&area->end) || !text.Skip(' ')) return false;
+  if (!text.ReadHex(&area->begin) || !text.Skip('-') || !text.ReadHex(&area->end) || !text.Skip(' '))
+    return false;
   const std::string_view rights = text.rest().substr(0, 4);
   if (rights.size() < 4) return false;
   area->prot = (rights[0] == 'r' ? 1 : 0) | (rights[1] == 'w' ? 2 : 0) | (rights[2] == 'x' ? 4 : 0);
@@ -116,7 +119,9 @@ bool IsKernels(const Area& area) {
 // Shared memory is a file of tmpfs, one without a name too.
 bool IsShmem(const Area& area) {
   if (area.dev >> 20 != 0) return false;
-  if (area.path.starts_with("/memfd:") || area.path.starts_with("/SYSV") || area.path.starts_with("/dev/zero")) return true;
+  if (area.path.starts_with("/memfd:") || area.path.starts_with("/SYSV") ||
+      area.path.starts_with("/dev/zero"))
+    return true;
   struct statfs info {};
   return statfs(area.path.c_str(), &info) == 0 && info.f_type == TMPFS_MAGIC;
 }
@@ -191,7 +196,8 @@ class BaselineWriter {
     map->set_address(area.begin);
     map->set_length(area.end - area.begin);
     map->set_prot(area.prot);
-    map->set_flags(static_cast<uint32_t>((area.shared ? kMapShared : kMapPrivate) | (of_file ? 0 : kMapAnonymous) |
+    map->set_flags(static_cast<uint32_t>((area.shared ? kMapShared : kMapPrivate) |
+                                         (of_file ? 0 : kMapAnonymous) |
                                          (area.path == "[stack]" ? kMapGrowsDown : 0)));
     map->set_file(file);
     map->set_offset(of_file ? area.offset : 0);
@@ -219,9 +225,9 @@ class BaselineWriter {
       for (size_t i = 0; i < got; ++i, ++page) {
         Run one;
         if (!Look(entries[i], page, file, &one)) continue;
-        const bool goes_on = run.pages != 0 && run.first + run.pages == page && run.anonymous == one.anonymous &&
-                             run.tell_cached == one.tell_cached && run.flags == one.flags &&
-                             run.cgroup_number == one.cgroup_number;
+        const bool goes_on = run.pages != 0 && run.first + run.pages == page &&
+                             run.anonymous == one.anonymous && run.tell_cached == one.tell_cached &&
+                             run.flags == one.flags && run.cgroup_number == one.cgroup_number;
         if (goes_on) {
           ++run.pages;
           continue;

@@ -1,8 +1,9 @@
-// What runs already: the threads to follow, and what of their memory there is before the first event, told to a
-// node as baseline events.
+// What runs already: the threads to follow, and what of their memory there is before the first event, told to
+// a node as baseline events.
 //
-// Read from /proc/PID/maps and pagemap, /proc/kpagecgroup and /proc/kpageflags, while the processes go on: it is
-// near what was there at one moment, and not exact.  Pages of files that are in no address space are not seen.
+// Read from /proc/PID/maps and pagemap, /proc/kpagecgroup and /proc/kpageflags, while the processes go on: it
+// is near what was there at one moment, and not exact.  Pages of files that are in no address space are not
+// seen.
 //
 // Thread safety: free functions.
 #ifndef MEMCGD_CLIENT_RECORD_RUNNING_H_

@@ -40,8 +40,9 @@ class Verifier {
   const MemoryHierarchy hierarchy_;
   const std::string cgroup_;
   const Report report_;
+  const std::vector<KernelStat> base_;  // counts begin here: the node has not seen what came before
 
-  std::mutex mu_;              // guards what follows
+  std::mutex mu_;               // guards what follows
   std::deque<Moment> waiting_;  // for the records before them
   std::deque<Moment> asked_;    // for the node's answer
   uint64_t last_id_ = 0;

@@ -14,7 +14,7 @@ import time
 import unittest
 
 import processes
-from processes import Directory, Memcgctl, Memcgd, wait_for
+from processes import CuttingProxy, Directory, Memcgctl, Memcgd, wait_for
 
 PAGE = 4096
 PYTHON = '/usr/bin/python3'
@@ -90,8 +90,9 @@ class Record(unittest.TestCase):
             left += [name for name in os.listdir(memory_mount()[0]) if name.startswith('memcgd-')]
         self.assertEqual(left, [])
 
-    def start(self, *arguments, **more):
-        command = Memcgctl(*arguments, **more)
+    def start(self, *arguments, server=None, **more):
+        # Before the command: behind a -- it would be the recorded command's.
+        command = Memcgctl(*(['--server', server] if server else []), *arguments, **more)
         self.addCleanup(command.kill)
         return command
 
@@ -172,6 +173,141 @@ class Files(Record):
         out, err = command.process.communicate(timeout=60)
         self.assertEqual(command.process.returncode, 0, err)
         self.assertEqual(out[:4], b'\x28\xb5\x2f\xfd')
+
+
+class WithServer(Record):
+    def setUp(self):
+        super().setUp()
+        if memory_mount() is None:
+            self.skipTest('no memory controller is mounted')
+        self.server = Memcgd(self.directory.path)
+        self.addCleanup(self.server.stop)
+
+    def verify(self, *arguments, server=None):
+        """The exit code, and for each comparison its time, the difference in anon and in file, and the whole line."""
+        code, _, err = self.start('record', '--verify', *arguments, server=server or self.server.address).finish()
+        found = re.findall(r'verify at ([\d.]+) s: (anon .* off by ([+-]\d+), file .* off by ([+-]\d+) pages.*)', err)
+        self.assertTrue(found, err)
+        return code, [(float(at), int(anon), int(file), text) for at, text, anon, file in found], err
+
+
+class Streams(WithServer):
+    def job(self):
+        mount, v2 = memory_mount()
+        return [PYTHON, '-c', QUIET_JOB, os.path.join(self.directory.path, 'file'), mount, '0::' if v2 else ':memory:']
+
+    def test_the_node_has_what_the_kernel_has_to_the_page(self):
+        code, comparisons, err = self.verify('--', *self.job())
+        self.assertEqual(code, 0, err)
+        # The job sleeps from 1 s on at the latest, and the kernel has written down what it counted two seconds later.
+        ended = next(i for i, one in enumerate(comparisons) if 'anon 0' in one[3])
+        self.assertIn('MiB', comparisons[ended - 1][3])
+        for one in (comparisons[ended - 1], comparisons[-1]):
+            self.assertEqual(one[1:3], (0, 0), err)
+
+    def test_a_connection_that_is_cut_loses_nothing(self):
+        proxy = CuttingProxy(self.server.address, cut_after_bytes=30000)
+        self.addCleanup(proxy.close)
+        code, comparisons, err = self.verify('--', *self.job(), server=proxy.address)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(proxy.cuts, 1)
+        self.assertEqual(comparisons[-1][1:3], (0, 0), err)
+        self.assertIn('the connection was made again', err)
+
+    def test_a_server_that_takes_nothing_for_a_while(self):
+        for backlog, outcome in (('64M', 0), ('16K', 6)):
+            recording = self.start('record', '--backlog', backlog, '--', 'sh', '-c',
+                                   'sleep 0.5; end=$(($(date +%s)+4)); while [ $(date +%s) -lt $end ]; do :; done',
+                                   server=self.server.address)
+            wait_for(lambda: self.started(recording), 'the job to start')
+            self.server.process.send_signal(signal.SIGSTOP)
+            time.sleep(3)  # some 30 batches are on their way before one waits
+            self.server.process.send_signal(signal.SIGCONT)
+            code, _, err = recording.finish()
+            self.assertEqual(code, outcome, err)
+            if outcome:
+                self.assertRegex(err, r'[0-9]+ events were dropped')
+
+    def started(self, recording):
+        children = f'/proc/{recording.process.pid}/task/{recording.process.pid}/children'
+        with open(children) as text:
+            pids = text.read().split()
+        return pids and os.path.basename(os.readlink(f'/proc/{pids[0]}/exe')) != 'memcgctl'
+
+    def test_a_server_that_lost_the_state_ends_it(self):
+        recording = self.start('record', '--', 'sleep', '60', server=self.server.address)
+        wait_for(lambda: self.started(recording), 'the job to start')
+        time.sleep(0.5)
+        listen = self.server.address
+        self.server.stop()
+        second = Memcgd(self.directory.path, listen)
+        self.addCleanup(second.stop)
+        code, _, err = recording.finish()
+        self.assertEqual(code, 5, err)
+        self.assert_one_error(err)
+
+    def test_no_server(self):
+        code, _, err = self.start('record', '--', 'true', server='127.0.0.1:1').finish()
+        self.assertEqual(code, 4)
+        self.assert_one_error(err)
+
+    def test_a_file_and_a_node_at_once(self):
+        code, _, err = self.start('record', '-o', self.trace, '--node', 'both', '--', 'true',
+                                  server=self.server.address).finish()
+        self.assertEqual(code, 0, err)
+        self.assertIn('exit_mmap', '\n'.join(self.lines()))
+        code, out, _ = self.start('node', 'get', 'both', '-o', 'json', server=self.server.address).finish()
+        self.assertEqual(code, 0)
+        self.assertEqual(json.loads(out)['cpus'], os.cpu_count())
+
+
+class Attached(WithServer):
+    ANON = 20 << 20
+    def test_a_process_that_runs_is_told_with_what_it_has(self):
+        job = subprocess.Popen([PYTHON, '-c', f'a = bytearray({self.ANON})\nprint("x", flush=True)\n'
+                                              'import time\ntime.sleep(1)\nb = bytearray(8 << 20)\ntime.sleep(60)'],
+                               stdout=subprocess.PIPE)
+        self.addCleanup(job.wait)
+        self.addCleanup(job.kill)
+        self.addCleanup(job.stdout.close)
+        job.stdout.readline()
+        code, _, err = self.start('record', '--node', 'attached', '-p', str(job.pid), '--for', '2.5',
+                                  server=self.server.address).finish()
+        self.assertEqual(code, 0, err)
+        anon = self.rss(job.pid)
+        code, out, _ = self.start('cgroup', 'stat', '/', '--node', 'attached', '-o', 'json',
+                                  server=self.server.address).finish()
+        stat = json.loads(out)['stat']
+        self.assertGreater(stat['anon'], self.ANON + (8 << 20))
+        self.assertAlmostEqual(stat['anon'] // PAGE, anon, delta=50)
+        self.assertGreater(stat['file_mapped'], 1 << 20)
+
+    def rss(self, pid):
+        with open(f'/proc/{pid}/status') as status:
+            return next(int(line.split()[1]) // 4 for line in status if line.startswith('RssAnon'))
+
+    def test_a_cgroup(self):
+        mount, _ = memory_mount()
+        folder = os.path.join(mount, f'record-test-{os.getpid()}')
+        os.mkdir(folder)
+        self.addCleanup(os.rmdir, folder)
+        job = subprocess.Popen(['sh', '-c', f'echo 0 > {folder}/cgroup.procs; exec {PYTHON} -c '
+                                            f'"a = bytearray({self.ANON}); print(1, flush=True); import sys; sys.stdin.read()"'],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.addCleanup(job.stdout.close)
+        self.addCleanup(job.wait)
+        self.addCleanup(job.stdin.close)
+        job.stdout.readline()
+        code, comparisons, err = self.verify('--cgroup', '/' + os.path.basename(folder), '--for', '1')
+        self.assertEqual(code, 0, err)
+        self.assertIn('anon 2', comparisons[-1][3])
+        self.assertLess(abs(comparisons[-1][1]), 100, err)
+
+    def test_what_is_not_there(self):
+        for arguments in (['-p', '4194300'], ['--cgroup', '/no/such']):
+            code, _, err = self.start('record', *arguments, server=self.server.address).finish()
+            self.assertEqual(code, 1)
+            self.assert_one_error(err)
 
 
 class Ends(Record):
