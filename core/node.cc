@@ -99,7 +99,7 @@ absl::StatusOr<std::unique_ptr<Node>> Node::Create(const NodeConfig& config) {
   return std::unique_ptr<Node>(new Node(config));
 }
 
-// What batches under way may still add.
+// What batches under way may still add.  Its mutex is held alone.
 struct Node::Room {
   Mutex mutex;
   Growth taken ABSL_GUARDED_BY(mutex);

@@ -364,6 +364,7 @@ absl::Status StreamCall::HandleOpen(const v1::Open& open) {
 
 absl::Status StreamCall::HandleBatch(const v1::Batch& batch) {
   const auto begin = std::chrono::steady_clock::now();
+  parts_.budget->Refresh(begin);
   std::vector<StateBytes> states;
   const auto apply = [&](core::EventStream* stream, std::vector<StateBytes>* given) {
     absl::Status status = ApplyBatch(node_->core(), stream, batch, &work_);

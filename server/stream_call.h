@@ -50,7 +50,7 @@ namespace memcgd::server {
 struct IngestParts {
   NodeRegistry* registry = nullptr;
   Access* access = nullptr;
-  const MemoryBudget* budget = nullptr;
+  MemoryBudget* budget = nullptr;
   ServerMetrics* metrics = nullptr;
 };
 

@@ -47,7 +47,7 @@ namespace memcgd::server {
 struct WhatIfParts {
   NodeRegistry* registry = nullptr;
   Access* access = nullptr;
-  const MemoryBudget* budget = nullptr;
+  MemoryBudget* budget = nullptr;
   WorkerPool* admin_workers = nullptr;
   WorkerPool* sweep_workers = nullptr;
   uint32_t sweep_threads = 1;  // of sweep_workers
