@@ -20,12 +20,12 @@ struct Column {
   const char* head;
   size_t width;
 };
-constexpr std::array<Column, kTopColumns> kColumns = {{{"usage", "USAGE", 10},
-                                                       {"limit", "LIMIT", 10},
-                                                       {"anon", "ANON", 10},
-                                                       {"file", "FILE", 10},
-                                                       {"shmem", "SHMEM", 10},
-                                                       {"swap", "SWAP", 10},
+constexpr std::array<Column, kTopColumns> kColumns = {{{"usage", "USAGE", 11},
+                                                       {"limit", "LIMIT", 11},
+                                                       {"anon", "ANON", 11},
+                                                       {"file", "FILE", 11},
+                                                       {"shmem", "SHMEM", 11},
+                                                       {"swap", "SWAP", 11},
                                                        {"faults", "FAULT/s", 9},
                                                        {"major", "MAJ/s", 7},
                                                        {"refaults", "REFLT/s", 9},

@@ -217,11 +217,11 @@ class Streams(WithServer):
     def test_a_server_that_takes_nothing_for_a_while(self):
         for backlog, outcome in (('64M', 0), ('16K', 6)):
             recording = self.start('record', '--backlog', backlog, '--', 'sh', '-c',
-                                   'sleep 0.5; end=$(($(date +%s)+4)); while [ $(date +%s) -lt $end ]; do :; done',
+                                   'sleep 0.5; end=$(($(date +%s)+3)); while [ $(date +%s) -lt $end ]; do :; done',
                                    server=self.server.address)
             wait_for(lambda: self.started(recording), 'the job to start')
             self.server.process.send_signal(signal.SIGSTOP)
-            time.sleep(3)  # some 30 batches are on their way before one waits
+            time.sleep(2.3)  # some 30 batches are on their way before one waits
             self.server.process.send_signal(signal.SIGCONT)
             code, _, err = recording.finish()
             self.assertEqual(code, outcome, err)
@@ -348,12 +348,12 @@ class Ends(Record):
         self.lines()  # whole
 
     def test_what_a_killed_recording_left_is_removed_by_the_next(self):
-        command = self.start('record', '-o', self.trace, '--', 'sleep', '3')
+        command = self.start('record', '-o', self.trace, '--', 'sleep', '1')
         wait_for(lambda: len(self.instance_of(command.process.pid)) == 2, 'its instances')
         command.process.kill()
         command.process.wait()
         self.assertEqual(len(self.instance_of(command.process.pid)), 2)
-        code, _, err = self.record('sleep', '3')  # the sleep that was left ends before
+        code, _, err = self.record('sleep', '1.5')  # the sleep that was left ends before
         self.assertEqual(code, 0)
         self.assertIn('a recording that was killed', err)
         self.record('true')
