@@ -400,12 +400,6 @@ constexpr std::array kEvents = {
 };
 constexpr NameTable<EventEntry, 64> kEventTable(kEvents);
 
-struct SyscallEntry {
-  std::string_view name;
-  Syscall syscall = Syscall::kNone;
-  uint8_t args = 0;  // how many it takes
-};
-
 // exec's arguments are addresses of the caller's strings, and newer kernels print the strings as well: none
 // is asked for.
 constexpr std::array kSyscalls = {
@@ -474,6 +468,8 @@ constexpr std::array<bool, 256> kIsEventNameChar = [] {
 }();
 
 }  // namespace
+
+std::span<const SyscallEntry> Syscalls() { return kSyscalls; }
 
 size_t EventNameLength(std::string_view text) {
   size_t length = 0;

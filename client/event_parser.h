@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "client/trace_record.h"
@@ -35,6 +36,14 @@ struct ParsedLine {
   bool has_time = false;      // record->time_ns is the line's
   const char* why = nullptr;  // a string literal
 };
+
+// A system call that replay has a use for.
+struct SyscallEntry {
+  std::string_view name;
+  Syscall syscall = Syscall::kNone;
+  uint8_t args = 0;  // of those that it takes, the first so many are read
+};
+std::span<const SyscallEntry> Syscalls();
 
 inline ParsedLine Malformed(const char* why) { return {ParsedLine::Kind::kMalformed, false, false, why}; }
 inline ParsedLine Parsed(ParsedLine::Kind kind) { return {kind, false, false, nullptr}; }

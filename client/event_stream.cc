@@ -386,7 +386,8 @@ absl::Status EventStream::Wait() {
   const Clock::duration waited = Clock::now() - start;
   silent_ += waited;
   call_silent_ += waited;
-  if (silent_ >= options_.server.timeout) {
+  const milliseconds patience = options_.patience.count() != 0 ? options_.patience : options_.server.timeout;
+  if (silent_ >= patience) {
     const bool silent = last_failure_.ok() || (call_ != nullptr && opened_) ||
                         last_failure_.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
     return StatusFromGrpc(silent ? grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "")

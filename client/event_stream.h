@@ -5,7 +5,7 @@
 // connection, or when the server says GoAway, the stream is opened again (waiting longer after each attempt
 // that fails) and goes on at the number that the server expects next.
 //
-// Nobody waits for ever: time without any answer, reconnecting included, is bounded by Options::timeout.
+// Nobody waits for ever: time without any answer, reconnecting included, is bounded by Options::patience.
 //
 // Thread safety: one thread at a time.  All callbacks run on that thread, within Open(), Send() and Finish();
 // gRPC's own threads only put messages into a queue.  So a callback may be slow (a full pipe): the queue
@@ -47,7 +47,9 @@ std::vector<memcgd::v1::Batch> SplitBatch(memcgd::v1::Batch batch, const BatchLi
 class EventStream {
  public:
   struct Options {
-    Server server;  // its timeout bounds the time without any answer
+    Server server;  // its timeout bounds the time without any answer on one connection
+    // The same over all connections, while the server is away; 0: the server's timeout.
+    std::chrono::milliseconds patience{0};
     std::string node;
     std::string stream_id;  // a new one: the handles of its events begin with it
     // The stream may be there already, fed with the same batches: those that the server has are passed over,

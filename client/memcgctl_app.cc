@@ -23,7 +23,7 @@ constexpr char kFooter[] =
     "variable.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 bad input file, 4 server not reached, 5 server lost the "
     "state,\n"
-    "130 Ctrl-C.  More: docs/memcgctl.md";
+    "6 events were lost in recording, 130 Ctrl-C.  More: docs/memcgctl.md";
 
 void AddGlobalOptions(CLI::App* app, Context* context) {
   app->add_option("--server", context->server, "Where memcgd listens: HOST:PORT or unix:PATH")
@@ -96,6 +96,8 @@ void BuildApp(CLI::App* app, Context* context) {
   AddReplayCommand(app, context);
   AddWhatIfCommand(app, context);
   AddAdviseCommand(app, context);
+  AddRecordCommand(app, context);
+  AddTopCommand(app, context);
   AddNodeCommands(app, context);
   AddCgroupCommands(app, context);
   AddOomCommands(app, context);

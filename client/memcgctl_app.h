@@ -44,6 +44,8 @@ void BuildApp(CLI::App* app, Context* context);
 void AddReplayCommand(CLI::App* app, Context* context);
 void AddWhatIfCommand(CLI::App* app, Context* context);
 void AddAdviseCommand(CLI::App* app, Context* context);
+void AddRecordCommand(CLI::App* app, Context* context);
+void AddTopCommand(CLI::App* app, Context* context);
 void AddNodeCommands(CLI::App* app, Context* context);
 void AddCgroupCommands(CLI::App* app, Context* context);
 void AddOomCommands(CLI::App* app, Context* context);

@@ -16,6 +16,9 @@ enum ExitCode : int {
   kExitBadInput = 3,      // a file: missing, damaged, or (--strict) with a malformed line
   kExitUnreachable = 4,   // the server cannot be reached, or does not answer
   kExitStateLost = 5,     // the server lost the state that was fed (it was restarted): start again
+  kExitLostEvents = 6,    // a recording lacks events that the kernel dropped
+  kExitCannotRun = 126,   // record: the command cannot be run
+  kExitNoCommand = 127,   // record: there is no such command
   kExitSignal = 128,      // plus the signal's number: 130 after Ctrl-C, 143 after SIGTERM
   kExitBrokenPipe = 141,  // who read standard output stopped reading
 };

@@ -237,6 +237,7 @@ std::string NodeJson(const v1::Node& node) {
   AppendNumber("overcommit_ratio", spec.overcommit_ratio(), &json);
   AppendNumber("overcommit_kbytes", spec.overcommit_kbytes(), &json);
   AppendNumber("writeback_bytes_per_second", spec.writeback_bytes_per_second(), &json);
+  AppendNumber("read_bytes_per_second", spec.read_bytes_per_second(), &json);
   AppendKey("incarnation", &json);
   // 64 bits of a hash do not fit the doubles that many readers of JSON have.
   json += absl::StrFormat("\"%016x\"", node.incarnation());
@@ -291,6 +292,7 @@ std::string NodeTable(const v1::Node& node) {
   table.AddRow({"overcommit", OvercommitName(spec.overcommit())});
   table.AddRow({"reclaim", FormName(v1::ReclaimMode_Name(spec.reclaim()), "RECLAIM_MODE_")});
   table.AddRow({"writeback a second", bytes(spec.writeback_bytes_per_second())});
+  table.AddRow({"reads a second", bytes(spec.read_bytes_per_second())});
   for (auto& [name, form] : Forms(spec.mechanisms())) {
     table.AddRow({absl::StrReplaceAll(name, {{"_", " "}}), std::move(form)});
   }

@@ -43,6 +43,8 @@ void SpecFlags::AddTo(CLI::App* app) {
   writeback_option =
       AddBytesOption(app, "--writeback-rate", &writeback_bytes_per_second,
                      "Bytes of dirty files that the disk writes in a second, of modelled reclaim [200M]");
+  read_option = AddBytesOption(app, "--read-rate", &read_bytes_per_second,
+                               "Bytes of files that the disk reads in a second, of modelled reclaim [1536M]");
   options = {
       app->add_option("--cpus", cpus, "CPUs of the node, 1 to 1024")
           ->type_name("N")
@@ -81,6 +83,7 @@ v1::NodeSpec SpecFlags::Spec(uint32_t cpus_otherwise) const {
   spec.set_overcommit(OvercommitPolicyOf(overcommit));
   spec.set_reclaim(FormOf<v1::ReclaimMode>(reclaim, "RECLAIM_MODE_", v1::ReclaimMode_Parse));
   if (writeback_option->count() != 0) spec.set_writeback_bytes_per_second(writeback_bytes_per_second);
+  if (read_option->count() != 0) spec.set_read_bytes_per_second(read_bytes_per_second);
   v1::Mechanisms* forms = spec.mutable_mechanisms();
   forms->set_charge_order(FormOf<v1::ChargeOrder>(charge_order, "CHARGE_ORDER_", v1::ChargeOrder_Parse));
   forms->set_commit_batch(FormOf<v1::CommitBatch>(commit_batch, "COMMIT_BATCH_", v1::CommitBatch_Parse));

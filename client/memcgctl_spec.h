@@ -36,6 +36,7 @@ struct SpecFlags {
   uint64_t swap_bytes = 0;
   uint64_t page_size = 0;
   uint64_t writeback_bytes_per_second = 0;
+  uint64_t read_bytes_per_second = 0;
   std::string overcommit = "guess";
   std::string reclaim = "recorded";
   bool no_zero_page = false;
@@ -44,6 +45,7 @@ struct SpecFlags {
   std::vector<const CLI::Option*> options;
   const CLI::Option* reclaim_option = nullptr;
   const CLI::Option* writeback_option = nullptr;
+  const CLI::Option* read_option = nullptr;
 };
 
 }  // namespace memcgd::client

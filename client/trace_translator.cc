@@ -10,6 +10,7 @@ TraceTranslator::~TraceTranslator() = default;
 
 void TraceTranslator::Add(const TraceRecord& record) { translation_->Add(record); }
 void TraceTranslator::Mark(uint64_t id) { translation_->Mark(id); }
+void TraceTranslator::SettleBefore(int64_t time_ns) { translation_->SettleBefore(time_ns); }
 void TraceTranslator::Finish() { translation_->Finish(); }
 const TraceTranslator::Counts& TraceTranslator::counts() const { return translation_->counts(); }
 std::vector<CgroupKnobs::Missed> TraceTranslator::missed_knobs() const {

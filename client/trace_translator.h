@@ -56,6 +56,9 @@ class TraceTranslator {
   void Add(const TraceRecord& record);
   // Asks for the state after all records added so far and before any later one.
   void Mark(uint64_t id);
+  // What a thread did before that moment and has not gone on from (it sleeps, mostly) is taken at its face
+  // value, so that what came after it goes out.  For traces that are read as they happen.
+  void SettleBefore(int64_t time_ns);
   // Resolves what waits; call at the end of the trace.
   void Finish();
 

@@ -48,6 +48,20 @@ void Translation::Mark(uint64_t id) {
   Drain();
 }
 
+void Translation::SettleBefore(int64_t time_ns) {
+  while (!window_.empty()) {
+    const Entry& front = window_.front();
+    // Calls, clones and ends are on their way through the kernel; a fault, or a place kept in case of an
+    // exec, may be a thread's last line for hours.
+    const bool may_be_last =
+        std::holds_alternative<FaultEvent>(front.body) || std::holds_alternative<Nothing>(front.body);
+    if (front.open && !(may_be_last && front.place.time_ns < time_ns)) break;
+    emitter_.Emit(front);
+    window_.PopFront();
+  }
+  counts_.events = emitter_.events();
+}
+
 void Translation::Finish() {
   for (; !window_.empty(); window_.PopFront()) emitter_.Emit(window_.front());
   counts_.events = emitter_.events();

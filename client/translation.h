@@ -53,6 +53,7 @@ class Translation {
   // As TraceTranslator's.
   void Add(const TraceRecord& record);
   void Mark(uint64_t id);
+  void SettleBefore(int64_t time_ns);
   void Finish();
   const Counts& counts() const { return counts_; }
   std::vector<CgroupKnobs::Missed> missed_knobs() const { return knobs_.missed(); }

@@ -23,7 +23,7 @@ struct Accounts : Machine {
   Charges<Forms> charges{*this};
   Lru<Forms> lru{tree, arena, charges};
   Writeback<Forms> writeback_device{*this, charges, lru};
-  PageCache<Forms> cache{tree, arena, charges, lru, writeback_device};
+  PageCache<Forms> cache{tree, arena, charges, lru, writeback_device, reads};
   Reclaimer<Forms> reclaimer{*this, charges, lru, cache, writeback_device};
   KernelMemory<Forms> kernel{config, charges};
 };

@@ -16,6 +16,7 @@ Outcome AddressSpaces<Forms>::Mmap(CpuSlot& slot, Mm& mm, const wide::Mmap& map,
   vma.file_index = (map.flags & kMapAnonymous) != 0 ? 0 : map.offset >> m_.page_shift;
   vma.locked = (map.flags & kMapLocked) != 0;
   Unmap(slot, mm, vma.range);
+  if (mm.vmas.size() >= m_.limits.areas) return Outcome::kEnomem;  // sysctl_max_map_count
   if (vma.shared() && vma.anonymous()) {
     int64_t pages = static_cast<int64_t>(vma.range.pages());
     if (!m_.commit.TryCommit(slot.cpu, pages, mm.total_pages)) return Outcome::kEnomem;
@@ -100,6 +101,7 @@ template <class Forms>
 void AddressSpaces<Forms>::Zap(CpuSlot& slot, Mm& mm, PageRange range) {
   bool let_go = false;
   uint64_t walked = 0;
+  FolioId marked = FolioId::kNone;
   auto zap = [&](PageNumber, Pte& pte) {
     ++walked;
     FolioId page = PteFolio(pte);
@@ -109,7 +111,9 @@ void AddressSpaces<Forms>::Zap(CpuSlot& slot, Mm& mm, PageRange range) {
         m_.lru.End(slot, page);
       } else {
         if (!folio.anon() && !folio.dead() && (pte & kPteAccessed) != 0 && IsYoung(page)) {
-          m_.lru.MarkAccessed(slot, m_.arena.HeadOf(page));
+          FolioId head = m_.arena.HeadOf(page);
+          if (head != marked) m_.lru.MarkAccessed(slot, head);  // a folio's entries go together
+          marked = head;
         }
         m_.cache.Unmap(slot, page);
       }
@@ -137,7 +141,7 @@ Outcome AddressSpaces<Forms>::Brk(CpuSlot& slot, Mm& mm, uint64_t address) {
   vma.prot = kProtRead | kProtWrite;
   vma.flags = kMapPrivate | kMapAnonymous;
   Unmap(slot, mm, vma.range);
-  if (!Commit(slot, mm, static_cast<int64_t>(vma.range.pages()))) {
+  if (mm.vmas.size() >= m_.limits.areas || !Commit(slot, mm, static_cast<int64_t>(vma.range.pages()))) {
     mm.brk = from;
     return Outcome::kEnomem;
   }
@@ -288,6 +292,13 @@ Outcome AddressSpaces<Forms>::Madvise(CpuSlot& slot, Mm& mm, PageRange range, ui
     case kMadvPopulateWrite:
       return faults_.Populate(slot, mm, range, advice == kMadvPopulateWrite) ? Outcome::kOk
                                                                              : Outcome::kEnomem;
+    case kMadvNormal:
+    case kMadvRandom:
+    case kMadvSequential:
+      if (!m_.charges.models_reclaim()) break;
+      mm.vmas.SplitAt(range);
+      mm.vmas.ForEachWithin(range, [&](Vma& vma) { vma.has_recency = advice == kMadvNormal; });
+      break;
     default:
       break;  // the others change no account
   }

@@ -113,6 +113,11 @@ class Reader {
     }
     return size;
   }
+  // Fails where the bytes left cannot hold so many elements, of a byte each at least.
+  bool Holds(uint64_t elements) {
+    if (elements > bytes_.size()) Fail();
+    return ok_;
+  }
   void Fail() {
     ok_ = false;
     bytes_ = {};

@@ -33,6 +33,7 @@ template <class Forms>
 void BatchRun<Forms>::Run()
     ABSL_NO_THREAD_SAFETY_ANALYSIS {  // the cut is let go of and taken again at control events
   node_.cut_->lock.LockShared();
+  if (models_) m_.tree.StartFlushes(batch_.base_time_ns);
   size_t done = 0;
   for (const WideEvent& wide : batch_.wide) {
     ApplyEvents(done, wide.position);
@@ -173,10 +174,20 @@ template <class Forms>
 Outcome BatchRun<Forms>::Note(const absl::Status& status) {
   if (status.ok()) return Outcome::kOk;
   Outcome outcome = absl::IsInvalidArgument(status) ? Outcome::kInvalid : Outcome::kNoCgroup;
-  if (result_.notables.size() < BatchResult::kMaxNotables) {
-    result_.notables.push_back({position_, outcome, std::string(status.message())});
-  }
+  AddNotable(outcome, status.message());
   return outcome;
+}
+
+template <class Forms>
+void BatchRun<Forms>::AddNotable(Outcome outcome, absl::string_view detail) {
+  if (result_.notables.size() < BatchResult::kMaxNotables)
+    result_.notables.push_back({position_, outcome, std::string(detail)});
+}
+
+template <class Forms>
+Outcome BatchRun<Forms>::NoRoom() {
+  AddNotable(Outcome::kEnomem, "the node may not grow further: the event was not applied to its end");
+  return Outcome::kEnomem;
 }
 
 template <class Forms>
@@ -293,6 +304,7 @@ Outcome BatchRun<Forms>::FileFault(Thread& thread, FileId id, PageIndex index) {
   hints.fault_major = hints.fault_unseen = false;
   File& file = m_.files.Get(id);
   Locked lock(file.mutex);
+  DiskReads::End(file, index, index);
   FolioId page = m_.cache.Find(file, index);
   if (page != FolioId::kNone) {
     m_.arena.Get(m_.arena.HeadOf(page)).Clear(kFolioReadahead);
@@ -325,6 +337,10 @@ Outcome BatchRun<Forms>::FileAdd(uint32_t tid, FileId id, PageIndex index, uint3
   // The buffer layer touches a disk's own pages while they wait in the batch.
   uint32_t flags = m_.files.IsBlockDevice(file) ? kFolioActive : 0;
   if (models_) {  // what a read or a fault then needs and readahead could not have tries harder
+    {
+      Locked lock(file.mutex);
+      file.traced_pages += int64_t{1} << order;
+    }
     return m_.cache.Fill(*slot_, file, index, order, memcg, ChargeMode::kNoRetry, flags) == CacheAdd::kRefused
                ? Outcome::kLimit
                : Outcome::kOk;
@@ -345,17 +361,23 @@ template <class Forms>
 Outcome BatchRun<Forms>::FileDelete(uint32_t tid, FileId id, PageIndex index, uint32_t order) {
   Thread* thread = tid == 0 ? nullptr : m_.processes.Find(tid);
   MemcgId evictor = MemcgId::kNone;
+  File& file = m_.files.Get(id);
   if (thread != nullptr) {
-    if (models_ && thread->in_reclaim) return Outcome::kOk;  // the trace's kernel's choice, not the model's
+    if (models_ && thread->in_reclaim) {  // the trace's kernel's choice, not the model's
+      Locked lock(file.mutex);
+      if (!m_.cache.NeverSeen(file, index)) file.traced_pages -= int64_t{1} << order;
+      return Outcome::kOk;
+    }
     if (thread->in_reclaim) evictor = m_.processes.MmOf(*thread).memcg.load(std::memory_order_relaxed);
     m_.lru.Drain(*slot_);  // folio_batch_release() of truncation, lru_add_drain() of reclaim
   }
-  File& file = m_.files.Get(id);
   Locked lock(file.mutex);
   bool unseen = m_.cache.NeverSeen(file, index);
   // A page from before the stream goes: nothing of it was counted.
-  return m_.cache.Delete(*slot_, file, index, order, evictor) || unseen ? Outcome::kOk
-                                                                        : Outcome::kCacheMismatch;
+  bool known = m_.cache.Delete(*slot_, file, index, order, evictor) || unseen;
+  if (models_ && !unseen && (file.traced_pages -= int64_t{1} << order) == 0)
+    m_.cache.TruncateRest(*slot_, file);
+  return known || models_ ? Outcome::kOk : Outcome::kCacheMismatch;
 }
 
 template <class Forms>
@@ -395,7 +417,7 @@ void BatchRun<Forms>::TellFileRead(const Thread& thread, FileId id, PageIndex fi
 // A read or write of pages that the model has reclaimed though the trace's kernel had not: misses.
 template <class Forms>
 Outcome BatchRun<Forms>::FillAbsent(MemcgId memcg, File& file, PageIndex first, PageIndex last) {
-  for (PageIndex index = first; index <= last; ++index) {
+  for (PageIndex index = first; index <= last && m_.MayGrow(); ++index) {
     {
       Locked lock(file.mutex);
       while (index <= last && !m_.cache.IsAbsent(file, index)) ++index;
@@ -417,6 +439,7 @@ Outcome BatchRun<Forms>::FileDirty(uint32_t tid, FileId id, PageIndex index) {
     if (outcome != Outcome::kOk) return outcome;
   }
   Locked lock(file.mutex);
+  DiskReads::End(file, index, index);
   FolioId page = m_.cache.Find(file, index);
   if (page == FolioId::kNone) return Outcome::kOk;  // from before the stream: not counted
   m_.cache.MarkDirty(*slot_, m_.arena.HeadOf(page));
@@ -570,6 +593,7 @@ Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::Munlock& unlock
 template <class Forms>
 Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::Clone& clone) {
   ThreadOf(wide.tid);
+  if (!m_.MayGrow()) return NoRoom();
   return m_.processes.Clone(*slot_, wide.tid, clone);
 }
 template <class Forms>
@@ -579,6 +603,7 @@ Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::Exec& exec) {
 }
 template <class Forms>
 Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::ExecArguments& arguments) {
+  if (!m_.MayGrow()) return NoRoom();
   m_.processes.ExecArguments(*slot_, ThreadOf(wide.tid), std::max(arguments.pages, 1u));
   return Outcome::kOk;
 }
@@ -616,6 +641,7 @@ Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::FileRange& rang
       PageIndex step = PageIndex{1} << range.order;
       Outcome outcome = Outcome::kOk;
       for (PageIndex index = range.index; index < range.index + std::max(range.count, step); index += step) {
+        if (range.op == EventKind::kFileAdd && !m_.MayGrow(range.order)) return NoRoom();
         Outcome one = range.op == EventKind::kFileAdd ? FileAdd(wide.tid, file, index, range.order)
                                                       : FileDelete(wide.tid, file, index, range.order);
         if (one != Outcome::kOk) outcome = one;
@@ -633,14 +659,17 @@ Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::FileRange& rang
       return Outcome::kOk;
     }
     case EventKind::kFileRead:
+      if (!m_.MayGrow()) return NoRoom();
       return FileRead(wide.tid, file, range.index, range.index + range.count - 1);
     case EventKind::kFileDirty:
       for (uint64_t i = 0; i < range.count; ++i) {
+        if (!m_.MayGrow()) return NoRoom();
         Outcome outcome = FileDirty(wide.tid, file, range.index + i);
         if (outcome != Outcome::kOk) return outcome;
       }
       return Outcome::kOk;
     case EventKind::kReadahead:
+      if (!m_.MayGrow()) return NoRoom();
       for (uint64_t i = 0; i < range.count; ++i) Readahead(file, range.index + i);
       return Outcome::kOk;
     default:
@@ -709,7 +738,7 @@ Outcome BatchRun<Forms>::Wide(const WideEvent& wide, const wide::BaselinePresent
   mm.mutex.AssertHeld();
   m_.spaces.AddPresent(*slot_, mm, m_.spaces.RangeOf(present.address, present.pages << m_.page_shift),
                        present.anonymous);
-  return Outcome::kOk;
+  return m_.MayGrow() ? Outcome::kOk : NoRoom();
 }
 
 // ---- at a cut
@@ -771,6 +800,7 @@ Outcome BatchRun<Forms>::Wide(const WideEvent&, const wide::BaselineCached& cach
   File& file = m_.files.Get(stream_.File(cached.file));
   uint32_t flags = cached.active ? kFolioActive : 0;
   for (PageIndex index = cached.index; index < cached.index + cached.pages; ++index) {
+    if (!m_.MayGrow()) return NoRoom();
     if (models_ &&
         m_.cache.Fill(*slot_, file, index, 0, memcg, ChargeMode::kNoRetry, flags) == CacheAdd::kRefused)
       return Outcome::kLimit;

@@ -77,6 +77,9 @@ class BatchRun {
   bool DropsWide(const WideEvent& wide, const Body& body);
   // The outcome of a control event; what was refused is worth a word.
   Outcome Note(const absl::Status& status);
+  void AddNotable(Outcome outcome, absl::string_view detail);
+  // Of an event that grows page by page, where the node may not.
+  Outcome NoRoom();
   Outcome Apply(const Event& event);
   void ApplyWide(const WideEvent& wide);
   Thread& ThreadOf(uint32_t tid);

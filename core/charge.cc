@@ -57,6 +57,7 @@ bool Charges<Forms>::MakeRoom(CpuSlot& slot, Memcg& memcg, uint32_t pages, PageC
       drained = again = true;
     }
     if (!again && mode == ChargeMode::kNoRetry) return false;
+    if (reclaimed == 0 && mode == ChargeMode::kRetry) machine_.reads.Await();
     // Each round that got something took from what can be got: it comes to an end.
     if (!again && reclaimed > 0 && pages <= kCostlyPages) again = true;
     if (!again && retries > 0) {

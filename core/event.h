@@ -93,8 +93,9 @@ inline constexpr uint32_t kMapShared = 1, kMapPrivate = 2, kMapTypeMask = 0xf, k
                           kMapNoReserve = 0x4000, kMapPopulate = 0x8000, kMapHugetlb = 0x40000,
                           kMapFixedNoReplace = 0x100000;
 inline constexpr uint32_t kMremapDontUnmap = 4;
-inline constexpr uint32_t kMadvDontNeed = 4, kMadvFree = 8, kMadvRemove = 9, kMadvDontNeedLocked = 24,
-                          kMadvPopulateRead = 22, kMadvPopulateWrite = 23, kMadvGuardInstall = 102;
+inline constexpr uint32_t kMadvNormal = 0, kMadvRandom = 1, kMadvSequential = 2, kMadvDontNeed = 4,
+                          kMadvFree = 8, kMadvRemove = 9, kMadvDontNeedLocked = 24, kMadvPopulateRead = 22,
+                          kMadvPopulateWrite = 23, kMadvGuardInstall = 102;
 
 // vm.overcommit_memory.
 enum class OvercommitPolicy : uint8_t { kGuess = 0, kAlways = 1, kNever = 2 };

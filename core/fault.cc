@@ -157,14 +157,9 @@ Outcome Faults<Forms>::MapFile(const Fault& fault) {
   if (fault.vma == nullptr && hints.fault_file != FileId::kNone) {
     Imply(fault.mm, file, static_cast<int64_t>(fault.page - hints.fault_index));
   }
-  if (m_.charges.models_reclaim() && hints.fault_file != FileId::kNone) {
-    Outcome outcome = m_.cache.Fill(fault.slot, m_.files.Get(file), hints.fault_index, 0,
-                                    fault.mm.memcg.load(std::memory_order_relaxed),
-                                    ChargeMode::kRetry) == CacheAdd::kRefused
-                          ? Outcome::kLimit
-                          : Outcome::kOk;
-    if (outcome != Outcome::kOk) return outcome;
-  }
+  if (m_.charges.models_reclaim() && hints.fault_file != FileId::kNone &&
+      !FillAbsent(fault, m_.files.Get(file), hints.fault_index))
+    return Outcome::kLimit;
   if (fault.write() && !fault.shared()) {
     Outcome outcome = SetAnonymous(fault, EntryOf(fault));
     if (outcome != Outcome::kOk) return outcome;
@@ -182,6 +177,18 @@ Outcome Faults<Forms>::MapFile(const Fault& fault) {
     if (index >= hints.map_first && index < hints.map_end) return MapMissed(fault, hints.map_file, index);
   }
   return Outcome::kOk;
+}
+
+// What the model reclaimed though the trace's kernel had not is read again; a page that was never seen is one
+// from before the stream, and somebody else's.  False where a limit refuses it.
+template <class Forms>
+bool Faults<Forms>::FillAbsent(const Fault& fault, File& file, PageIndex index) {
+  {
+    Locked lock(file.mutex);
+    if (!m_.cache.IsAbsent(file, index)) return true;
+  }
+  return m_.cache.Fill(fault.slot, file, index, 0, fault.mm.memcg.load(std::memory_order_relaxed),
+                       ChargeMode::kRetry) != CacheAdd::kRefused;
 }
 
 template <class Forms>
@@ -205,8 +212,10 @@ void Faults<Forms>::SetYoung(const Fault& fault, FolioId page) {
   Folio& head = m_.arena.Get(m_.arena.HeadOf(page));
   bool exec =
       (fault.error_code & kFaultFetch) != 0 || (fault.vma != nullptr && (fault.vma->prot & kProtExec) != 0);
+  // folio_referenced() counts areas, not entries, and none that are read in order or at random.
+  if (fault.vma != nullptr && !fault.vma->has_recency) return;
   uint32_t before = head.flags.fetch_or(kFolioYoung | (exec ? kFolioExec : 0), std::memory_order_relaxed);
-  if ((before & kFolioYoung) != 0) head.Set(kFolioYoungTwice);
+  if ((before & kFolioYoung) != 0 && m_.arena.Get(page).mapcount() > 1) head.Set(kFolioYoungTwice);
 }
 
 // filemap_map_pages(): what is cached around the fault and not marked for readahead is mapped with it.
@@ -579,14 +588,14 @@ bool Faults<Forms>::Populate(CpuSlot& slot, Mm& mm, PageRange range, bool write)
     uint32_t error_code = write && !vma.shared() && (vma.prot & kProtWrite) != 0 ? kFaultWrite : 0;
     PageNumber end = std::min(vma.range.end, range.end);
     for (PageNumber page = std::max(vma.range.first, range.first);
-         page < end && left > 0 && slot.oom_at == MemcgId::kNone; ++page) {
+         page < end && left > 0 && slot.oom_at == MemcgId::kNone && m_.MayGrow(); ++page) {
       if (PopulatePage({slot, mm, FaultHints{}, page, error_code, &vma})) --left;
     }
   };
   Vma* before = mm.vmas.Find(range.first);
   if (before != nullptr && before->range.first < range.first) populate(*before);
   mm.vmas.ForEachWithin(range, populate);
-  return left > 0;
+  return left > 0 && m_.MayGrow();
 }
 
 template <class Forms>
@@ -612,7 +621,7 @@ bool Faults<Forms>::PopulatePage(const Fault& fault) {
 template <class Forms>
 void Faults<Forms>::AddBaselineAnonymous(CpuSlot& slot, Mm& mm, PageRange range) {
   const FaultHints none;
-  for (PageNumber page = range.first; page < range.end; ++page) {
+  for (PageNumber page = range.first; page < range.end && m_.MayGrow(); ++page) {
     Pte* pte = m_.kernel.Ensure(slot, mm, page);
     if (pte == nullptr) return;
     if (Present(*pte, slot)) continue;

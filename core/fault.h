@@ -104,6 +104,8 @@ class Faults {
   bool ReadAheadSwap(CpuSlot& slot, const Mm& mm, uint32_t place);
   bool ReadSwap(CpuSlot& slot, const Mm& mm, uint32_t place, bool ahead);
   // filemap_fault() of a page that the model has reclaimed though the trace's kernel had not.
+  bool FillAbsent(const Fault& fault, File& file, PageIndex index)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
   Outcome MapMissed(const Fault& fault, FileId file, PageIndex index)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(fault.mm.mutex);
   // What an entry that is made says to reclaim.

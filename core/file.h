@@ -35,6 +35,14 @@ struct Shadow {
   MemcgId memcg = MemcgId::kNone;  // whose lruvec reclaim was aimed at
   int64_t age = 0;                 // its nonresident_age then
   bool workingset = false;
+  uint8_t order = 0;  // of the folio
+};
+
+// Pages on their way from the disk.
+struct Reading {
+  PageIndex first = 0;
+  PageIndex end = 0;
+  int64_t done_ns = 0;
 };
 
 struct File {
@@ -51,6 +59,12 @@ struct File {
   uint64_t cached_pages ABSL_GUARDED_BY(mutex) = 0;
   SparseArray<4, 2> pages ABSL_GUARDED_BY(mutex);  // folio index, kAbsent, or 0: never seen
   absl::flat_hash_map<uint64_t, Shadow> shadows ABSL_GUARDED_BY(mutex);
+  // Where the model reclaims: what readahead has asked the disk for, and when the last of it is there.  Such
+  // pages are locked: reclaim passes them by.
+  std::vector<Reading> readings ABSL_GUARDED_BY(mutex);
+  std::atomic<int64_t> reading_until_ns{0};
+  // Pages that are cached where the trace comes from.
+  int64_t traced_pages ABSL_GUARDED_BY(mutex) = 0;
   // Anonymous shared memory: pages of areas that map it, and pages committed for it.  It ends with its last
   // area.
   int64_t area_pages ABSL_GUARDED_BY(mutex) = 0;

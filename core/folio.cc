@@ -47,6 +47,7 @@ FolioArena& FolioArena::operator=(const FolioArena& other) ABSL_NO_THREAD_SAFETY
   const uint32_t end = other.end();
   Restore(end);
   free_ = other.free_;
+  CountFreeLocked();
   std::memcpy(static_cast<void*>(folios_), other.folios_, end * sizeof(Folio));
   for (uint32_t i = 0; i < end; ++i) {  // the files' part has memory only where file pages are
     const Folio& folio = folios_[i];
@@ -99,6 +100,7 @@ void FolioArena::GiveBack(FolioCache& cache) {
   free_[0].insert(free_[0].end(), cache.free.begin(), cache.free.begin() + kHalf);  // the coldest
   std::copy(cache.free.begin() + kHalf, cache.free.end(), cache.free.begin());
   cache.count -= kHalf;
+  CountFreeLocked();
 }
 
 void FolioArena::Refill(FolioCache& cache) {
@@ -107,6 +109,7 @@ void FolioArena::Refill(FolioCache& cache) {
   uint32_t from_list = std::min<uint32_t>(kHalf, static_cast<uint32_t>(free_[0].size()));
   std::copy(free_[0].end() - from_list, free_[0].end(), cache.free.begin());
   free_[0].resize(free_[0].size() - from_list);
+  CountFreeLocked();
   cache.count = from_list;
   if (from_list > 0) return;
   uint32_t first = Raw(Bump(kHalf));

@@ -212,10 +212,18 @@ class FolioArena {
 
   // One past the highest index ever used.
   uint32_t end() const { return end_.load(std::memory_order_relaxed); }
+  // Descriptors in use, in a CPU's cache, or free in runs of several; may be read late by what goes on
+  // beside.
+  uint32_t used() const {
+    const uint32_t free = free_pages_.load(std::memory_order_relaxed), end = this->end();
+    return end > free ? end - free : 0;
+  }
 
   // For saving and loading a state, at a cut.  Restore() makes all descriptors below `end` exist, as new.
   std::vector<FolioId>& free_list(uint32_t order) ABSL_NO_THREAD_SAFETY_ANALYSIS { return free_[order]; }
   void Restore(uint32_t end);
+  // After free_list() was changed.
+  void CountFree() ABSL_NO_THREAD_SAFETY_ANALYSIS { CountFreeLocked(); }
 
  private:
   static constexpr uint32_t kAhead = 8;  // allocations before a descriptor is taken it is brought near
@@ -232,11 +240,15 @@ class FolioArena {
   void Ensure(uint32_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Refill(FolioCache& cache);
   void GiveBack(FolioCache& cache);
+  void CountFreeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    free_pages_.store(static_cast<uint32_t>(free_[0].size()), std::memory_order_relaxed);
+  }
 
   // Reserved for kMaxFolios; usable below usable_end_.  Constant: an index that reaches anyone is below it.
   Folio* folios_;
   FileId* files_;
-  std::atomic<uint32_t> end_{2};  // 0 is none, 1 is the zero page
+  std::atomic<uint32_t> end_{2};         // 0 is none, 1 is the zero page
+  std::atomic<uint32_t> free_pages_{0};  // in free_[0]
   Mutex mutex_;
   uint32_t usable_end_ ABSL_GUARDED_BY(mutex_) = 0;
   std::array<std::vector<FolioId>, kMaxOrder + 1> free_ ABSL_GUARDED_BY(mutex_);  // by order, last freed last

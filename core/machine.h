@@ -13,6 +13,7 @@
 
 #include "core/commit_account.h"
 #include "core/cpu_slot.h"
+#include "core/disk_reads.h"
 #include "core/file.h"
 #include "core/folio.h"
 #include "core/memcg_tree.h"
@@ -56,7 +57,16 @@ struct Machine {
   // Pages in use, by any cgroup or none; exact at a cut.
   uint64_t ResidentPages() const;
 
+  // Whether there is room for a folio more of that order.  Asked by what one event can do without end; what
+  // is done once an event has taken its room before (growth.h).
+  bool MayGrow(uint32_t order = 0) const {
+    if (limits.memory_is_short != nullptr && limits.memory_is_short->load(std::memory_order_relaxed))
+      return false;
+    return arena.used() < limits.pages && (order == 0 || arena.end() < NodeLimits::kMostPages);
+  }
+
   NodeConfig config;  // overcommit fields change at a cut
+  NodeLimits limits;  // changes at a cut
   uint32_t page_shift = 12;
   MemcgTree tree{config.mechanisms.lru_lock};
   Watermarks watermarks{WatermarksOf(config)};
@@ -71,6 +81,7 @@ struct Machine {
   std::atomic<uint64_t> oom_calls{0};  // so far
   std::deque<OomRecord> oom_records;   // the last of them; changed at a cut
   WritebackQueue writeback;
+  DiskReads reads{config.page_size, config.read_bytes_per_second};
   SwapSpace swap{config.reclaim == Reclaim::kModelled ? config.swap_bytes / config.page_size : 0};
   // folio_lock(), as far as the model needs it: what of a page is in swap, and writeback against Migrate().
   std::array<SpinLock, 64> folio_locks;

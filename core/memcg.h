@@ -100,9 +100,16 @@ struct Memcg {
   // Of modelled reclaim (reclaim.h), all relaxed: hints that order nothing.
   std::atomic<int64_t> emin{0};  // effective protection, pages
   std::atomic<int64_t> elow{0};
-  std::array<std::atomic<int64_t>, 2> cost{};          // of reclaiming anonymous pages and files, decaying
-  std::array<std::atomic<int64_t>, 2> activations{};   // refaults that were activated, of it and all below it
-  std::array<std::atomic<int64_t>, 2> refaults{};      // the same at the last reclaim of it
+  std::array<std::atomic<int64_t>, 2> cost{};         // of reclaiming anonymous pages and files, decaying
+  std::array<std::atomic<int64_t>, 2> activations{};  // refaults that were activated, of it and all below it
+  std::array<std::atomic<int64_t>, 2> refaults{};     // as flushed, at the last reclaim of it
+  // What of it reclaim and refaults see: it, and all below it, at the last periodic flush
+  // (lruvec_page_state() reads what was flushed; MemcgTree::FlushPeriodically()).
+  struct Flushed {
+    std::array<std::atomic<int64_t>, kLruLists> lru_pages{};
+    std::array<std::atomic<int64_t>, 2> activations{};
+  } flushed;
+  std::atomic<int64_t> shadows_shrunk_age{0};          // the lruvec's age when its shadows were last shrunk
   std::atomic<MemcgId> walk_position{MemcgId::kNone};  // where partial walks of its subtree go on
 };
 

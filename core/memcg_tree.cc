@@ -26,6 +26,7 @@ Memcg& MemcgTree::Restore(MemcgId id, Memcg* parent, std::string path, bool onli
   MEMCG_CHECK(memcgs_[Raw(id)] == nullptr);
   memcgs_[Raw(id)] = std::make_unique<Memcg>(id, parent, std::move(path), SharedLruLock());
   Memcg& memcg = *memcgs_[Raw(id)];
+  count_.fetch_add(1, std::memory_order_relaxed);
   memcg.online = online;
   for (Memcg* level = parent; level != nullptr; level = level->parent) ++level->descendants;
   parent->subgroups.push_back(&memcg);
@@ -38,6 +39,28 @@ Memcg& MemcgTree::Restore(MemcgId id, Memcg* parent, std::string path, bool onli
   MEMCG_CHECK(is_new);
   ++parent->children;
   return memcg;
+}
+
+// One stream does it; another that comes meanwhile sees some of it, as on a kernel.
+void MemcgTree::FlushIfDue(int64_t now_ns) {
+  int64_t due = next_flush_ns.load(std::memory_order_relaxed);
+  if (due == 0 || now_ns < due) return;
+  int64_t next = now_ns - (now_ns - due) % kFlushPeriodNs + kFlushPeriodNs;
+  if (next_flush_ns.compare_exchange_strong(due, next, std::memory_order_relaxed)) Flush();
+}
+
+void MemcgTree::Flush() {
+  for (const std::unique_ptr<Memcg>& memcg : memcgs_) {
+    if (memcg == nullptr) continue;
+    for (size_t list = 0; list < kLruLists; ++list) {
+      memcg->flushed.lru_pages[list].store(memcg->lru_pages[list].load(std::memory_order_relaxed),
+                                           std::memory_order_relaxed);
+    }
+    for (size_t file = 0; file < 2; ++file) {
+      memcg->flushed.activations[file].store(memcg->activations[file].load(std::memory_order_relaxed),
+                                             std::memory_order_relaxed);
+    }
+  }
 }
 
 void MemcgTree::TakeOffline(Memcg& memcg) {
@@ -57,6 +80,7 @@ void MemcgTree::Free(MemcgId id) {
   std::erase(memcg.parent->subgroups, &memcg);
   for (Memcg* level = memcg.parent; level != nullptr; level = level->parent) --level->descendants;
   memcgs_[Raw(id)] = nullptr;
+  count_.fetch_sub(1, std::memory_order_relaxed);
   dying_.erase(Raw(id));
 }
 

@@ -4,6 +4,7 @@
 #ifndef MEMCGD_CORE_MEMCG_TREE_H_
 #define MEMCGD_CORE_MEMCG_TREE_H_
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -40,19 +41,38 @@ class MemcgTree {
   // The same for ids that were freed: ids below `end` are not given again.
   void RestoreEnd(size_t end) { memcgs_.resize(end); }
 
+  // flush_memcg_stats_dwork(): every 2 s of the model's time, what reclaim and refaults see of each cgroup
+  // becomes what is.  The first is due half a period after StartFlushes(): no event tells where in the
+  // kernel's period that was.
+  void StartFlushes(int64_t now_ns) {
+    int64_t never = 0;
+    next_flush_ns.compare_exchange_strong(never, now_ns + kFlushPeriodNs / 2, std::memory_order_relaxed);
+  }
+  void FlushPeriodically(int64_t now_ns) {
+    if (now_ns >= next_flush_ns.load(std::memory_order_relaxed)) FlushIfDue(now_ns);
+  }
+  void Flush();
+
+  static constexpr int64_t kFlushPeriodNs = int64_t{2'000'000'000};
+  std::atomic<int64_t> next_flush_ns{0};  // 0: not started
+
   // Online cgroups by path: "/" first, then in the order of std::string.
   const std::map<std::string, Memcg*, std::less<>>& online() const { return online_; }
   // Every cgroup that is there, dying ones too, in order of id; freed ids are null.
   const std::vector<std::unique_ptr<Memcg>>& all() const { return memcgs_; }
+  // How many those are; by anyone.
+  uint64_t count() const { return count_.load(std::memory_order_relaxed); }
   // Ids of offline cgroups that are not freed yet, the highest first: children before their parents.
   const std::set<uint32_t, std::greater<>>& dying() const { return dying_; }
 
  private:
+  void FlushIfDue(int64_t now_ns);
   SpinLock* SharedLruLock() { return lru_lock_ == LruLock::kPerNode ? &node_lru_lock_ : nullptr; }
 
   SpinLock node_lru_lock_;
   const LruLock lru_lock_;
   std::vector<std::unique_ptr<Memcg>> memcgs_;
+  std::atomic<uint64_t> count_{1};
   std::map<std::string, Memcg*, std::less<>> online_;
   std::set<uint32_t, std::greater<>> dying_;
 };

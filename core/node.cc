@@ -7,6 +7,7 @@
 #include "core/batch_run.h"
 #include "core/cgroup_path.h"
 #include "core/event_stream.h"
+#include "core/growth.h"
 #include "core/knobs.h"
 #include "core/node_cut.h"
 #include "core/peak_watches.h"
@@ -36,11 +37,11 @@ absl::Status CheckConfig(const NodeConfig& config) {
     return absl::InvalidArgumentError("reclaim or a mechanism has no such form");
   }
   // So slow a disk that the time of what is on its way to it still fits 64 bits.
-  constexpr uint64_t kMinWriteback = 4096;
-  if (config.writeback_bytes_per_second < kMinWriteback || config.writeback_bytes_per_second > kMaxBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("writeback_bytes_per_second ",
-                                                   config.writeback_bytes_per_second, " is not in ",
-                                                   kMinWriteback, " … 2^52"));
+  constexpr uint64_t kMinRate = 4096;
+  for (auto [name, rate] : {std::pair{"writeback_bytes_per_second", config.writeback_bytes_per_second},
+                            std::pair{"read_bytes_per_second", config.read_bytes_per_second}}) {
+    if (rate < kMinRate || rate > kMaxBytes)
+      return absl::InvalidArgumentError(absl::StrCat(name, " ", rate, " is not in ", kMinRate, " … 2^52"));
   }
   if (config.swap_bytes > kMaxBytes) {
     return absl::InvalidArgumentError(absl::StrCat("swap_bytes ", config.swap_bytes, " are over 2^52"));
@@ -98,8 +99,17 @@ absl::StatusOr<std::unique_ptr<Node>> Node::Create(const NodeConfig& config) {
   return std::unique_ptr<Node>(new Node(config));
 }
 
+// What batches under way may still add.  Its mutex is held alone.
+struct Node::Room {
+  Mutex mutex;
+  Growth taken ABSL_GUARDED_BY(mutex);
+};
+
 Node::Node(const NodeConfig& config)
-    : cut_(std::make_unique<Cut>()), machine_(MakeMachine(config)), peaks_(std::make_unique<PeakWatches>()) {}
+    : cut_(std::make_unique<Cut>()),
+      machine_(MakeMachine(config)),
+      peaks_(std::make_unique<PeakWatches>()),
+      room_(std::make_unique<Room>()) {}
 
 Node::~Node() = default;
 
@@ -115,16 +125,92 @@ EventStream* Node::OpenStream(std::string_view name) {
 absl::Status Node::Apply(EventStream* stream, const Batch& batch, BatchResult* result) {
   absl::Status status = stream->Check(batch, machine_->config);  // its cpus and page size are constant
   if (!status.ok()) return status;
+  Growth growth;
+  status = TakeRoom(batch, &growth);
+  if (!status.ok()) return status;
   if (HasDefaultForms(machine_->config)) {
     BatchRun<DefaultForms>(*this, *stream, batch, *result).Run();
   } else {
     BatchRun<ChosenForms>(*this, *stream, batch, *result).Run();
   }
+  GiveRoom(growth);
   events_.fetch_add(batch.events.size() + batch.wide.size(), std::memory_order_relaxed);
   return absl::OkStatus();
 }
 
+void Node::SetLimits(const NodeLimits& limits) {
+  Locked cut(cut_->lock);
+  machine_->limits = limits;
+}
+
+NodeSizes Node::Sizes() const {
+  return {machine_->arena.used(), machine_->files.size(),
+          machine_->table.alive.load(std::memory_order_relaxed), machine_->tree.count()};
+}
+
+namespace {
+
+// Marks are answered with every cgroup; so many in all of a batch's answers.
+constexpr uint64_t kMostStatesOfBatch = 1u << 20;
+
+absl::Status PassesLimit(absl::string_view what, uint64_t there, uint64_t more, uint64_t limit) {
+  return absl::ResourceExhaustedError(absl::StrCat("the node has ", there, " ", what,
+                                                   ", the batch could make ", more, " more, and ", limit,
+                                                   " are allowed"));
+}
+
+absl::Status CheckRoom(const Machine& m, const NodeSizes& there, const Growth& under_way,
+                       const Growth& more) {
+  const NodeLimits& limits = m.limits;
+  const bool is_short =
+      limits.memory_is_short != nullptr && limits.memory_is_short->load(std::memory_order_relaxed);
+  if (is_short && more.events > 0)
+    return absl::ResourceExhaustedError("the server's memory is used up: only what frees is applied");
+  const auto passes = [](uint64_t there, uint64_t under_way, uint64_t more, uint64_t limit) {
+    return more > 0 && there + under_way + more > limit;
+  };
+  if (passes(there.pages, under_way.pages, more.pages, limits.pages))
+    return PassesLimit("pages", there.pages, more.pages, limits.pages);
+  if (passes(m.arena.end(), under_way.large_pages, more.large_pages, NodeLimits::kMostPages))
+    return PassesLimit("pages in large folios", m.arena.end(), more.large_pages, NodeLimits::kMostPages);
+  if (passes(there.files, under_way.files, more.files, limits.files))
+    return PassesLimit("files", there.files, more.files, limits.files);
+  if (passes(there.processes, under_way.processes, more.processes, limits.processes))
+    return PassesLimit("processes", there.processes, more.processes, limits.processes);
+  if (passes(there.cgroups, under_way.cgroups, more.cgroups, limits.cgroups))
+    return PassesLimit("cgroups", there.cgroups, more.cgroups, limits.cgroups);
+  if (more.marks > 1 && more.marks * there.cgroups > kMostStatesOfBatch) {
+    return absl::ResourceExhaustedError(absl::StrCat("the batch asks ", more.marks, " times for ",
+                                                     there.cgroups, " cgroups: ask in several batches"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Node::TakeRoom(const Batch& batch, Growth* taken) {
+  *taken = RoughGrowth(batch);
+  const NodeSizes there = Sizes();
+  Locked lock(room_->mutex);
+  if (!CheckRoom(*machine_, there, room_->taken, *taken).ok()) {
+    *taken = GrowthOf(batch, machine_->table);
+    absl::Status status = CheckRoom(*machine_, there, room_->taken, *taken);
+    if (!status.ok()) return status;
+  }
+  room_->taken += *taken;
+  return absl::OkStatus();
+}
+
+void Node::GiveRoom(const Growth& taken) {
+  Locked lock(room_->mutex);
+  room_->taken -= taken;
+}
+
 absl::Status Node::CreateCgroup(std::string_view path) {
+  if (!machine_->MayGrow()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cgroup ", Quoted(path), ": the node may not grow just now"));
+  }
   Locked cut(cut_->lock);
   return CreateCgroupAtCut(path, false);
 }
@@ -144,6 +230,16 @@ absl::Status Node::CreateCgroupAtCut(std::string_view path, bool with_ancestors)
   if (!status.ok()) return status;
   if (machine_->tree.Find(path) != nullptr)
     return absl::AlreadyExistsError(absl::StrCat("cgroup ", Quoted(path), " exists"));
+  const NodeLimits& limits = machine_->limits;
+  const auto depth = static_cast<uint64_t>(std::count(path.begin(), path.end(), '/'));
+  if (depth > limits.cgroup_depth) {
+    return absl::ResourceExhaustedError(absl::StrCat("cgroup ", Quoted(path), " would be ", depth,
+                                                     " levels deep; ", limits.cgroup_depth, " are allowed"));
+  }
+  if (machine_->tree.count() >= limits.cgroups) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "cgroup ", Quoted(path), ": the node has ", machine_->tree.count(), " cgroups; no more are allowed"));
+  }
   Memcg* parent = machine_->tree.Find(ParentPath(path));
   if (parent == nullptr) {
     if (!with_ancestors) {

@@ -43,9 +43,35 @@ struct NodeConfig {
   uint64_t overcommit_kbytes = 0;  // where not 0 it takes the ratio's place
   Reclaim reclaim = Reclaim::kRecorded;
   uint64_t writeback_bytes_per_second = uint64_t{200} << 20;  // of modelled reclaim; 4096 … 2^52
+  uint64_t read_bytes_per_second = uint64_t{3} << 29;         // the same
   Mechanisms mechanisms;
 
   KnobSizes knob_sizes() const { return {page_size, memory_bytes, swap_bytes}; }
+};
+
+// What a node may grow to.  The largest are those of its tables.
+struct NodeLimits {
+  static constexpr uint64_t kMostPages = 3u << 26;
+  static constexpr uint64_t kMostFiles = (1u << 24) - (1u << 20);
+  static constexpr uint64_t kMostProcesses = (1u << 21) - (1u << 18);
+  static constexpr uint64_t kMostCgroups = 1u << 22;
+
+  uint64_t pages = kMostPages;          // descriptors: resident, in swap, or evicted while mapped
+  uint64_t files = kMostFiles;          // ever named, and objects of shared anonymous memory
+  uint64_t processes = kMostProcesses;  // alive
+  uint64_t cgroups = kMostCgroups;      // dying ones too
+  uint64_t cgroup_depth = 2048;         // levels below the root
+  uint64_t areas = UINT64_MAX;          // of one address space, as vm.max_map_count
+  // Where it says so nothing may grow: the server's memory is used up.  Outlives the node.
+  const std::atomic<bool>* memory_is_short = nullptr;
+};
+
+// How much of it there is.
+struct NodeSizes {
+  uint64_t pages = 0;
+  uint64_t files = 0;
+  uint64_t processes = 0;
+  uint64_t cgroups = 0;
 };
 
 // One line of memory.stat or memory.events: bytes or a count.
@@ -189,6 +215,7 @@ struct NodeInfo {
 class EventStream;
 class MissRatio;
 class PeakWatches;
+struct Growth;
 struct Machine;
 
 class Node {
@@ -202,8 +229,14 @@ class Node {
   // The stream of that name, made where it is new.
   EventStream* OpenStream(std::string_view name);
 
-  // Checks the whole batch, then applies all of it.  INVALID_ARGUMENT ("event 17: …", "side event 3: …")
-  // means that nothing was applied.  One thread at a time per stream.
+  // Before the first batch.
+  void SetLimits(const NodeLimits& limits);
+  // Without a cut, each number right by itself.
+  NodeSizes Sizes() const;
+
+  // Checks the whole batch, then applies all of it.  INVALID_ARGUMENT ("event 17: …", "side event 3: …") or
+  // RESOURCE_EXHAUSTED (it could pass a limit) means that nothing was applied.  One thread at a time per
+  // stream.
   absl::Status Apply(EventStream* stream, const Batch& batch, BatchResult* result);
 
   // Each stands at a cut.  NOT_FOUND, ALREADY_EXISTS, INVALID_ARGUMENT and FAILED_PRECONDITION name the path.
@@ -264,6 +297,10 @@ class Node {
 
   explicit Node(const NodeConfig& config);
 
+  // Room for the batch, held until GiveRoom().
+  absl::Status TakeRoom(const Batch& batch, Growth* taken);
+  void GiveRoom(const Growth& taken);
+
   // What control events and unary calls share; the cut is held alone.
   absl::Status CreateCgroupAtCut(std::string_view path, bool with_ancestors);
   // An event's removal happened: processes that the stream did not see leave do not stop it.
@@ -277,11 +314,13 @@ class Node {
   // The cut: batches hold it shared, for all that they do but for control events; whoever holds it alone has
   // every stream at an event's end.  Thread safety of the rest: each part's own.
   struct Cut;
+  struct Room;
   std::unique_ptr<Cut> cut_;
   std::unique_ptr<Machine> machine_;
   std::unique_ptr<PeakWatches> peaks_;                                        // under the cut, alone
   std::map<std::string, std::unique_ptr<EventStream>, std::less<>> streams_;  // under the cut, alone
   std::atomic<uint64_t> events_{0};
+  std::unique_ptr<Room> room_;
 };
 
 }  // namespace memcgd::core

@@ -58,6 +58,7 @@ CacheAdd PageCache<Forms>::Fill(CpuSlot& slot, File& file, PageIndex index, uint
     return CacheAdd::kAdded;
   }
   AddCharged(slot, file, index, order, memcg, flags);
+  if (mode == ChargeMode::kNoRetry && !file.shmem) reads_.Begin(file, {index, index + pages}, slot.now_ns);
   return CacheAdd::kAdded;
 }
 
@@ -97,22 +98,20 @@ void PageCache<Forms>::AddCharged(CpuSlot& slot, File& file, PageIndex index, ui
 template <class Forms>
 void PageCache<Forms>::Refault(CpuSlot& slot, FolioId head, const Shadow& shadow) {
   Folio& folio = arena_.Get(head);
+  const auto& all = tree_.all();
+  const Memcg* evictor = Raw(shadow.memcg) < all.size() ? all[Raw(shadow.memcg)].get() : nullptr;
   bool file =
       (folio.flags.load(std::memory_order_relaxed) & kFolioSwapBacked) == 0 || !charges_.models_reclaim();
   auto count = [&](Stat of_anon, Stat of_file) {
     charges_.ModStat(slot, folio.memcg(), file ? of_file : of_anon, static_cast<int32_t>(folio.pages()));
   };
   count(Stat::kWorkingsetRefaultAnon, Stat::kWorkingsetRefaultFile);
-  const auto& all = tree_.all();
-  if (Raw(shadow.memcg) >= all.size() || all[Raw(shadow.memcg)] == nullptr ||
-      !all[Raw(shadow.memcg)]->online) {
-    return;  // its clock is gone: never recent
-  }
-  const Memcg& evictor = tree_.Get(shadow.memcg);
+  tree_.FlushPeriodically(slot.now_ns);
+  if (evictor == nullptr || !evictor->online) return;  // its clock is gone: never recent
   // Of 32 bits, as much as a shadow keeps.
   int64_t distance =
-      static_cast<uint32_t>(evictor.lruvec.nonresident_age.load(std::memory_order_relaxed) - shadow.age);
-  if (distance > WorkingsetPages(evictor, file)) return;
+      static_cast<uint32_t>(evictor->lruvec.nonresident_age.load(std::memory_order_relaxed) - shadow.age);
+  if (distance > WorkingsetPages(*evictor, file)) return;
   folio.Set(kFolioActive);
   lru_.Age(folio.memcg(), folio.pages());
   count(Stat::kWorkingsetActivateAnon, Stat::kWorkingsetActivateFile);
@@ -124,11 +123,41 @@ void PageCache<Forms>::Refault(CpuSlot& slot, FolioId head, const Shadow& shadow
   count(Stat::kWorkingsetRestoreAnon, Stat::kWorkingsetRestoreFile);
 }
 
+// A node has 64 slots: of pages, or one level up of folios of at least 64 pages and of nodes below.
+template <class Forms>
+void PageCache<Forms>::ShrinkShadows(File& file, MemcgId memcg) {
+  constexpr uint32_t kNodeOrder = 6;
+  auto node_of = [](PageIndex index, const Shadow& shadow) {
+    uint32_t order = shadow.order < kNodeOrder ? kNodeOrder : 2 * kNodeOrder;
+    return std::pair(index >> order << order, order);
+  };
+  absl::flat_hash_map<std::pair<PageIndex, uint32_t>, bool> goes;
+  for (const auto& [index, shadow] : file.shadows) {
+    if (shadow.memcg == memcg) goes.try_emplace(node_of(index, shadow), true);
+  }
+  for (auto& [node, shadows_only] : goes) {
+    const auto [first, order] = node;
+    file.pages.ForEach({first, first + (PageIndex{1} << order)}, [&shadows_only](PageIndex, uint32_t& entry) {
+      if ((entry & File::kAbsent) == 0) shadows_only = false;
+    });
+  }
+  for (const auto& [index, shadow] : file.shadows) {
+    if (shadow.order >= kNodeOrder) continue;
+    auto above = goes.find({index >> 2 * kNodeOrder << 2 * kNodeOrder, 2 * kNodeOrder});
+    if (above != goes.end()) above->second = false;
+  }
+  absl::erase_if(file.shadows, [&](const auto& entry) {
+    auto node = goes.find(node_of(entry.first, entry.second));
+    return node != goes.end() && node->second;
+  });
+}
+
 // What a refault's distance is held against: the lists that its page would have competed with.
 template <class Forms>
 int64_t PageCache<Forms>::WorkingsetPages(const Memcg& evictor, bool file) const {
-  auto on = [&evictor](LruList list) {
-    return evictor.lru_pages[static_cast<size_t>(list)].load(std::memory_order_relaxed);
+  const auto& lists = charges_.models_reclaim() ? evictor.flushed.lru_pages : evictor.lru_pages;
+  auto on = [&lists](LruList list) {
+    return lists[static_cast<size_t>(list)].load(std::memory_order_relaxed);
   };
   int64_t pages = on(LruList::kActiveFile);
   if (!charges_.models_reclaim()) return pages;
@@ -161,7 +190,8 @@ bool PageCache<Forms>::Delete(CpuSlot& slot, File& file, PageIndex index, uint32
   Shadow shadow;
   if (evictor != MemcgId::kNone) {
     Lruvec& lruvec = tree_.Get(evictor).lruvec;
-    shadow = {evictor, lruvec.nonresident_age.load(std::memory_order_relaxed), folio.Has(kFolioWorkingset)};
+    shadow = {evictor, lruvec.nonresident_age.load(std::memory_order_relaxed), folio.Has(kFolioWorkingset),
+              static_cast<uint8_t>(folio.order())};
     lru_.Age(evictor, folio.pages());
   }
   int32_t mapped = 0;
@@ -202,6 +232,7 @@ void PageCache<Forms>::Read(CpuSlot& slot, File& file, PageIndex first, PageInde
       if (position.last >= head.index && position.last < end) index = end;
     }
   }
+  DiskReads::End(file, first, last);
   while (index <= last) {
     FolioId page = Find(file, index);
     if (page == FolioId::kNone) {
@@ -245,6 +276,15 @@ void PageCache<Forms>::ClearDirty(CpuSlot& slot, FolioId head) {
   int32_t pages = static_cast<int32_t>(folio.pages());
   if ((before & kFolioDirty) != 0) charges_.ModStat(slot, folio.memcg(), Stat::kFileDirty, -pages);
   if ((before & kFolioWriteback) != 0) charges_.ModStat(slot, folio.memcg(), Stat::kFileWriteback, -pages);
+}
+
+template <class Forms>
+void PageCache<Forms>::TruncateRest(CpuSlot& slot, File& file) {
+  file.pages.ForEach({0, ~uint64_t{0}},
+                     [&](PageNumber index, uint32_t& entry) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+                       if ((entry & File::kAbsent) == 0) Delete(slot, file, index, 0, MemcgId::kNone);
+                     });
+  file.shadows.clear();
 }
 
 template <class Forms>

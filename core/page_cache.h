@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/charge.h"
+#include "core/disk_reads.h"
 #include "core/file.h"
 #include "core/lru.h"
 #include "core/writeback.h"
@@ -34,8 +35,8 @@ template <class Forms>
 class PageCache {
  public:
   PageCache(MemcgTree& tree, FolioArena& arena, Charges<Forms>& charges, Lru<Forms>& lru,
-            Writeback<Forms>& writeback)
-      : tree_(tree), arena_(arena), charges_(charges), lru_(lru), writeback_(writeback) {}
+            Writeback<Forms>& writeback, DiskReads& reads)
+      : tree_(tree), arena_(arena), charges_(charges), lru_(lru), writeback_(writeback), reads_(reads) {}
 
   // Adds a folio of 2^order pages with these flags, charged to `memcg`; judges a refault where a shadow or an
   // unexplained absence says so.
@@ -52,6 +53,8 @@ class PageCache {
   }
   // workingset_refault(): a page comes back, and its shadow says how soon.
   void Refault(CpuSlot& slot, FolioId head, const Shadow& shadow);
+  // Of the nodes of the file's tree that hold nothing but shadows, those of that cgroup go.
+  void ShrinkShadows(File& file, MemcgId memcg) ABSL_EXCLUSIVE_LOCKS_REQUIRED(file.mutex);
   // Takes the folio that holds this page out of the cache.  `evictor`: reclaim took it, aimed at that cgroup,
   // and a shadow stays; kNone: it was truncated or deleted.  False where the page was not cached.
   bool Delete(CpuSlot& slot, File& file, PageIndex index, uint32_t order, MemcgId evictor)
@@ -72,6 +75,8 @@ class PageCache {
   void MarkDirty(CpuSlot& slot, FolioId head);
   // Neither dirty nor being written any more: it goes.
   void ClearDirty(CpuSlot& slot, FolioId head);
+  // Truncates what is left of a file that has no page any more where the trace comes from.
+  void TruncateRest(CpuSlot& slot, File& file) ABSL_EXCLUSIVE_LOCKS_REQUIRED(file.mutex);
   // Deletes every page: the object is gone.
   void DeleteAll(CpuSlot& slot, File& file) ABSL_EXCLUSIVE_LOCKS_REQUIRED(file.mutex);
 
@@ -101,6 +106,7 @@ class PageCache {
   Charges<Forms>& charges_;
   Lru<Forms>& lru_;
   Writeback<Forms>& writeback_;
+  DiskReads& reads_;
 };
 
 }  // namespace memcgd::core

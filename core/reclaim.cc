@@ -154,7 +154,7 @@ int64_t Reclaimer<Forms>::DoTryToFree(CpuSlot& slot, Scan& scan) {
       if (scan.reclaimed >= scan.wanted) break;
     }
     for (size_t file = 0; file < 2; ++file) {  // snapshot_refaults()
-      scan.target.refaults[file].store(scan.target.activations[file].load(std::memory_order_relaxed),
+      scan.target.refaults[file].store(scan.target.flushed.activations[file].load(std::memory_order_relaxed),
                                        std::memory_order_relaxed);
     }
     if (scan.reclaimed > 0) return scan.reclaimed;
@@ -177,7 +177,7 @@ int64_t Reclaimer<Forms>::DoTryToFree(CpuSlot& slot, Scan& scan) {
 template <class Forms>
 void Reclaimer<Forms>::ShrinkNode(CpuSlot& slot, Scan& scan) {
   scan.dirty = scan.congested = 0;
-  PrepareScan(scan);
+  PrepareScan(slot, scan);
   bool partial = scan.who != Who::kKswapd && !scan.full_walk;
   for (Memcg* memcg = partial ? NextPartial(scan.target, true) : &scan.target; memcg != nullptr;
        memcg = partial ? NextPartial(scan.target, false) : Next(scan.target, memcg)) {
@@ -194,9 +194,29 @@ void Reclaimer<Forms>::ShrinkNode(CpuSlot& slot, Scan& scan) {
       }
     }
     ShrinkLruvec(slot, *memcg, scan);
+    if (scan.priority <= kShadowPriority) ShrinkShadows(slot, *memcg);
     if (partial && scan.reclaimed >= scan.wanted) break;
   }
   if (scan.dirty > 0 && scan.dirty == scan.congested) writeback_.Wait(slot, kCongestionWaitNs);
+}
+
+// count_shadow_nodes(), do_shrink_slab(): nodes of the file's tree that hold nothing but shadows, beyond what
+// the cgroup's pages warrant, go once half of their number, deferred pass by pass, comes to all of it.  As
+// far as this is seen: while no page of the cgroup was flushed yet, none is warranted.
+template <class Forms>
+void Reclaimer<Forms>::ShrinkShadows(const CpuSlot& slot, Memcg& memcg) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  for (LruList list : kEvictable) {
+    if (FlushedPages(memcg, list) > 0) return;
+  }
+  int64_t age = memcg.lruvec.nonresident_age.load(std::memory_order_relaxed);
+  if (age - memcg.shadows_shrunk_age.load(std::memory_order_relaxed) < kShadowNode) return;  // nothing new
+  memcg.shadows_shrunk_age.store(age, std::memory_order_relaxed);
+  for (uint32_t id = 1; id < machine_.files.size(); ++id) {
+    File& file = machine_.files.Get(FileId{id});
+    if (&file == slot.held_file || !file.mutex.TryLock()) continue;
+    if (!file.shadows.empty()) cache_.ShrinkShadows(file, memcg.id);
+    file.mutex.Unlock();
+  }
 }
 
 // css_next_descendant_pre(): children in the order of their making, dying ones too.
@@ -251,30 +271,31 @@ void Reclaimer<Forms>::CalculateProtection(const Memcg& target, Memcg& memcg) co
 
 template <class Forms>
 bool Reclaimer<Forms>::InactiveIsLow(const Memcg& memcg, bool file) const {
-  int64_t inactive = PagesOn(memcg, file ? LruList::kInactiveFile : LruList::kInactiveAnon);
-  int64_t active = PagesOn(memcg, file ? LruList::kActiveFile : LruList::kActiveAnon);
+  int64_t inactive = FlushedPages(memcg, file ? LruList::kInactiveFile : LruList::kInactiveAnon);
+  int64_t active = FlushedPages(memcg, file ? LruList::kActiveFile : LruList::kActiveAnon);
   int64_t gib = (inactive + active) >> (30 - machine_.page_shift);
   int64_t ratio = gib == 0 ? 1 : static_cast<int64_t>(std::sqrt(static_cast<double>(10 * gib)));
   return inactive * ratio < active;
 }
 
 template <class Forms>
-void Reclaimer<Forms>::PrepareScan(Scan& scan) const {
+void Reclaimer<Forms>::PrepareScan(const CpuSlot& slot, Scan& scan) {
+  machine_.tree.FlushPeriodically(slot.now_ns);
   const Memcg& target = scan.target;
   for (size_t file = 0; file < 2; ++file) {
     scan.cost[file] = target.cost[file].load(std::memory_order_relaxed);
-    bool refaulted = target.activations[file].load(std::memory_order_relaxed) !=
+    bool refaulted = target.flushed.activations[file].load(std::memory_order_relaxed) !=
                      target.refaults[file].load(std::memory_order_relaxed);
     scan.may_deactivate[file] = scan.force_deactivate || refaulted || InactiveIsLow(target, file != 0);
   }
-  int64_t file = PagesOn(target, LruList::kInactiveFile);
-  scan.cache_trim = file >> scan.priority != 0 && !scan.may_deactivate[1];
+  scan.cache_trim =
+      FlushedPages(target, LruList::kInactiveFile) >> scan.priority != 0 && !scan.may_deactivate[1];
   if (scan.of_cgroup()) return;
   int64_t node_pages = static_cast<int64_t>(machine_.config.memory_bytes >> machine_.page_shift);
   int64_t free = std::max<int64_t>(0, node_pages - target.memory.usage_pages());
-  scan.file_is_tiny =
-      file + PagesOn(target, LruList::kActiveFile) + free <= node_pages - machine_.watermarks.high_usage &&
-      !scan.may_deactivate[0] && PagesOn(target, LruList::kInactiveAnon) >> scan.priority != 0;
+  int64_t file = NodePages(LruList::kInactiveFile) + NodePages(LruList::kActiveFile);
+  scan.file_is_tiny = file + free <= node_pages - machine_.watermarks.high_usage && !scan.may_deactivate[0] &&
+                      NodePages(LruList::kInactiveAnon) >> scan.priority != 0;
 }
 
 // The order of the questions is the kernel's.
@@ -469,6 +490,7 @@ typename Reclaimer<Forms>::Verdict Reclaimer<Forms>::ShrinkFolio(CpuSlot& slot, 
                                                                  Scan& scan, int64_t* unqueued_dirty,
                                                                  int64_t* pageouts) {
   if (folio.dead()) return Verdict::kKeep;  // deleted just now: it ends when it is put back
+  if (!folio.anon() && IsBeingRead(slot, head, folio)) return Verdict::kKeep;
   if (folio.anon() && folio.Has(kFolioWriteback)) writeback_.EndSwapWrites(slot);  // it waits
   uint32_t flags = folio.flags.load(std::memory_order_relaxed);
   if ((flags & kFolioUnevictable) != 0) return Verdict::kKeep;
@@ -502,6 +524,18 @@ typename Reclaimer<Forms>::Verdict Reclaimer<Forms>::ShrinkFolio(CpuSlot& slot, 
     return Verdict::kActivate;
   }
   return Evict(slot, head, folio, scan.target);
+}
+
+// folio_trylock()
+template <class Forms>
+bool Reclaimer<Forms>::IsBeingRead(const CpuSlot& slot, FolioId head,
+                                   const Folio& folio) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  File& file = machine_.files.Get(machine_.arena.FileOf(head));
+  if (!machine_.reads.ReadsAny(file, slot.now_ns)) return false;
+  if (&file == slot.held_file || !file.mutex.TryLock()) return true;
+  bool reads = machine_.reads.Reads(file, folio.index, slot.now_ns);
+  file.mutex.Unlock();
+  return reads;
 }
 
 // __remove_mapping() of a file's folio

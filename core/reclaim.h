@@ -58,6 +58,8 @@ class Reclaimer final : public RoomMaker {
   static constexpr int kDefaultPriority = 12;
   static constexpr int64_t kCluster = 32;     // SWAP_CLUSTER_MAX
   static constexpr int kRetries = 16;         // MAX_RECLAIM_RETRIES
+  static constexpr int kShadowPriority = 2;   // (2 × nodes >> priority) + nodes / 2 is all of them
+  static constexpr int64_t kShadowNode = 64;  // pages that a node of a file's tree tells of
   static constexpr uint32_t kAnonOnly = 201;  // SWAPPINESS_ANON_ONLY
 
   // struct scan_control
@@ -91,10 +93,11 @@ class Reclaimer final : public RoomMaker {
   void DrainAllBatches();
   int64_t DoTryToFree(CpuSlot& slot, Scan& scan);
   void ShrinkNode(CpuSlot& slot, Scan& scan);
-  void PrepareScan(Scan& scan) const;
+  void PrepareScan(const CpuSlot& slot, Scan& scan);
   // The next of the target's subtree, in preorder; partial walks share one position a target.
   Memcg* Next(Memcg& target, Memcg* at) const;
   Memcg* NextPartial(Memcg& target, bool first) const;
+  void ShrinkShadows(const CpuSlot& slot, Memcg& memcg);
   void CalculateProtection(const Memcg& target, Memcg& memcg) const;
   void ShrinkLruvec(CpuSlot& slot, Memcg& memcg, Scan& scan);
   ScanBalance BalanceOf(const Memcg& memcg, const Scan& scan, int64_t swappiness) const;
@@ -111,6 +114,7 @@ class Reclaimer final : public RoomMaker {
   // Takes what the entries' accessed bits said: how many of them, up to 2.
   static uint32_t TakeReferences(Folio& folio);
   bool IsMapped(FolioId head, const Folio& folio) const;
+  bool IsBeingRead(const CpuSlot& slot, FolioId head, const Folio& folio);
   Verdict SwapOut(CpuSlot& slot, FolioId head, Folio& folio, const Memcg& target, int64_t* pageouts);
   // The page, whose content is in swap, becomes a tombstone that says where.  Under its folio lock.
   static void LeaveSwapCache(Folio& folio, const Memcg& target);
@@ -126,8 +130,13 @@ class Reclaimer final : public RoomMaker {
            : who == Who::kKswapd ? Stat::kPgstealKswapd
                                  : Stat::kPgstealProactive;
   }
-  static int64_t PagesOn(const Memcg& memcg, LruList list) {
-    return std::max<int64_t>(0, memcg.lru_pages[static_cast<size_t>(list)].load(std::memory_order_relaxed));
+  // lruvec_page_state(), as of the last flush
+  static int64_t FlushedPages(const Memcg& memcg, LruList list) {
+    return memcg.flushed.lru_pages[static_cast<size_t>(list)].load(std::memory_order_relaxed);
+  }
+  int64_t NodePages(LruList list) const {
+    const Memcg& root = machine_.tree.root();
+    return std::max<int64_t>(0, root.lru_pages[static_cast<size_t>(list)].load(std::memory_order_relaxed));
   }
 
   Machine& machine_;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/archive.h"
 #include "core/event_stream.h"
+#include "core/id_check.h"
 #include "core/invariants.h"
 #include "core/machine.h"
 #include "core/node_cut.h"
@@ -30,6 +31,7 @@ void WalkConfig(Archive& a, NodeConfig& config) {
   a(config.overcommit_kbytes);
   a(config.reclaim);
   a(config.writeback_bytes_per_second);
+  a(config.read_bytes_per_second);
   a(config.mechanisms.charge_order);
   a(config.mechanisms.commit_batch);
   a(config.mechanisms.css_refs);
@@ -143,6 +145,7 @@ void WalkVma(Archive& a, Vma& vma) {
   a(vma.has_anon_vma);
   a(vma.accounted);
   a(vma.locked);
+  a(vma.has_recency);
 }
 
 template <typename Archive>
@@ -216,6 +219,9 @@ void Snapshot::WalkTree(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     for (auto& value : memcg->cost) a(value);
     for (auto& value : memcg->activations) a(value);
     for (auto& value : memcg->refaults) a(value);
+    for (auto& value : memcg->flushed.lru_pages) a(value);
+    for (auto& value : memcg->flushed.activations) a(value);
+    a(memcg->shadows_shrunk_age);
     a(memcg->walk_position);
     a(memcg->refs);
     for (auto& value : memcg->stats.local) a(value);
@@ -282,11 +288,13 @@ void Snapshot::WalkFolios(Archive& a, Machine& m) {
   a(end);
   if constexpr (Archive::kReads) {
     if (end < 2 || end > FolioArena::kMaxFolios) return a.Fail();
+    if (!a.Holds(end)) return;
     m.arena.Restore(end);
   }
   for (uint32_t order = 0; order <= FolioArena::kMaxOrder; ++order) {
     WalkVector(a, m.arena.free_list(order), [&a](FolioId& head) { a(head); });
   }
+  if constexpr (Archive::kReads) m.arena.CountFree();
   for (uint32_t id = 2; id < end && a.ok(); ++id) {
     Folio& folio = m.arena.Get(FolioId{id});
     a(folio.next);
@@ -303,6 +311,9 @@ template <typename Archive>
 void Snapshot::WalkFiles(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   uint32_t size = m.files.size();
   a(size);
+  if constexpr (Archive::kReads) {
+    if (size > NodeLimits::kMostFiles) return a.Fail();
+  }
   for (uint32_t id = 1; id < size && a.ok(); ++id) {
     uint32_t dev = 0;
     uint64_t ino = 0;
@@ -321,6 +332,13 @@ void Snapshot::WalkFiles(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS 
     a(file.cached_pages);
     a(file.area_pages);
     a(file.committed_pages);
+    a(file.traced_pages);
+    a(file.reading_until_ns);
+    WalkVector(a, file.readings, [&a](Reading& reading) {
+      a(reading.first);
+      a(reading.end);
+      a(reading.done_ns);
+    });
     WalkEntries(a, file.pages, [&file](PageIndex index) ABSL_NO_THREAD_SAFETY_ANALYSIS {
       return &file.pages.Ensure(index);
     });
@@ -335,6 +353,7 @@ void Snapshot::WalkFiles(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS 
       a(shadow.second.memcg);
       a(shadow.second.age);
       a(shadow.second.workingset);
+      a(shadow.second.order);
     });
     if constexpr (Archive::kReads) file.shadows.insert(shadows.begin(), shadows.end());
   }
@@ -349,7 +368,8 @@ void WalkTable(Archive& a, Table& table) {
   a(end);
   WalkVector(a, free, [&a](uint32_t& index) { a(index); });
   if constexpr (Archive::kReads) {
-    if (end > (1u << 22)) return a.Fail();
+    if (end < 1 || end > (1u << 22)) return a.Fail();
+    if (!a.Holds(end - 1)) return;
     table.Restore(end, std::move(free));
   }
 }
@@ -467,6 +487,9 @@ template <typename Archive>
 void Snapshot::WalkWriteback(Archive& a, Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   m.swap.Walk(a);
   a(m.oom_calls);
+  a(m.tree.next_flush_ns);
+  a(m.reads.busy_until_ns);
+  a(m.reads.awaited_ns);
   WritebackQueue& queue = m.writeback;
   for (std::deque<WritebackQueue::Entry>* entries : {&queue.dirty, &queue.in_flight}) {
     uint64_t size = a.Size(entries->size());
@@ -498,6 +521,11 @@ void Snapshot::WalkStreams(Archive& a, Node& node) {
     EventStream& stream = *next->second;
     WalkVector(a, stream.paths_, [&a](std::string& path) { a(path); });
     WalkVector(a, stream.files_, [&a](FileId& file) { a(file); });
+    if constexpr (Archive::kReads) {
+      for (const FileId file : stream.files_) {
+        if (Raw(file) >= node.machine_->files.size()) return a.Fail();
+      }
+    }
     WalkVector(a, stream.names_, [&a](std::string& text) { a(text); });
     if constexpr (!Archive::kReads) ++next;
   }
@@ -558,6 +586,11 @@ absl::StatusOr<std::unique_ptr<Node>> Snapshot::Load(std::string_view bytes) {
   Walk(reader, **node);
   if (!reader.ok() || !reader.at_end())
     return absl::DataLossError("the snapshot is damaged: it holds no state of a node");
+  // The checksum keeps out damage, not malice; what follows an id or a list must not meet either.
+  if (!IdsHold(*(*node)->machine_))
+    return absl::DataLossError("the snapshot is damaged: an id names nothing");
+  const std::string wrong = FindBrokenInvariant(*(*node)->machine_);
+  if (!wrong.empty()) return absl::DataLossError(absl::StrCat("the snapshot is damaged: ", wrong));
   return node;
 }
 
@@ -575,6 +608,9 @@ void BeginToModelReclaim(Machine& m) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         level->lru_pages[list].fetch_add(memcg->lruvec.lists[list].pages, std::memory_order_relaxed);
     }
   }
+  m.tree.Flush();
+  for (uint32_t id = 1; id < m.files.size(); ++id)
+    m.files.Get(FileId{id}).traced_pages = static_cast<int64_t>(m.files.Get(FileId{id}).cached_pages);
   for (uint32_t id = 2; id < m.arena.end(); ++id) {
     Folio& folio = m.arena.Get(FolioId{id});
     const bool held = (folio.state.load(std::memory_order_relaxed) & Folio::kHolds) != 0;

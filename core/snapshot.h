@@ -19,7 +19,7 @@ namespace memcgd::core {
 
 class Snapshot {
  public:
-  static constexpr uint32_t kFormatVersion = 4;
+  static constexpr uint32_t kFormatVersion = 5;
 
   static std::string Save(Node& node);
   // INVALID_ARGUMENT: not a snapshot, or of another version.  DATA_LOSS: cut short or damaged.

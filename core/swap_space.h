@@ -51,6 +51,8 @@ class SwapSpace {
   // The page in the slot, where it is in swap and not in the swap cache, with a reference; else none.
   Entry GetSwapped(const FolioArena& arena, uint32_t slot);
 
+  // One past the last slot that Get() knows.  At a cut.
+  uint64_t end() const ABSL_NO_THREAD_SAFETY_ANALYSIS { return clusters_.size() * uint64_t{kClusterSlots}; }
   // Each slot in use with its page and owner, and what the next allocation and read-ahead go by; at a cut.
   template <typename Archive>
   void Walk(Archive& a) ABSL_NO_THREAD_SAFETY_ANALYSIS;
@@ -135,6 +137,7 @@ void SwapSpace::Walk(Archive& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   a(last_pages_);
   if constexpr (Archive::kReads) {
     if (current_ != kNoCluster && current_ >= clusters) a.Fail();
+    if (next_ > kClusterSlots) a.Fail();
   }
 }
 

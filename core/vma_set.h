@@ -29,6 +29,7 @@ struct Vma {
   bool has_anon_vma = false;    // an anonymous page was made in it: fork copies its entries
   bool accounted = false;       // its pages are part of Committed_AS
   bool locked = false;
+  bool has_recency = true;   // false after MADV_SEQUENTIAL or MADV_RANDOM: that a page was used says nothing
   PageIndex file_index = 0;  // index in the file of the area's first page
 
   bool shared() const { return (flags & kMapTypeMask) != kMapPrivate; }

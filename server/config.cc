@@ -101,6 +101,47 @@ absl::Status ParseApplyThreads(const std::string& value, Config* config) {
   return absl::OkStatus();
 }
 
+// A number from `least` to `most`.
+absl::Status ParseNumber(const std::string& value, uint64_t least, uint64_t most, uint64_t* number) {
+  if (absl::SimpleAtoi(value, number) && *number >= least && *number <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(Cat(Quoted(value), " is not a number ", least, " … ", most));
+}
+
+// Of the limit that `field` finds.
+template <typename Field>
+auto TakeLimit(uint64_t most, Field field) {
+  return [most, field](const std::string& value, Config* config) {
+    return ParseNumber(value, 1, most, &field(config->limits));
+  };
+}
+
+auto TakeSeconds(std::chrono::seconds ServerLimits::*field) {
+  return [field](const std::string& value, Config* config) {
+    uint64_t seconds = 0;
+    absl::Status status = ParseNumber(value, 0, 1'000'000, &seconds);
+    config->limits.*field = std::chrono::seconds(seconds);
+    return status;
+  };
+}
+
+// "4G": a number, and K, M, G or T of 1024.
+absl::Status ParseMemoryBudget(const std::string& value, Config* config) {
+  constexpr uint64_t kLeast = uint64_t{64} << 20;
+  constexpr uint64_t kMost = uint64_t{1} << 50;
+  config->limits.memory_bytes = 0;
+  if (value == "auto") return absl::OkStatus();
+  constexpr std::string_view kUnits = "KMGT";
+  const size_t unit = value.empty() ? kUnits.npos : kUnits.find(value.back());
+  const std::string digits = unit == kUnits.npos ? value : value.substr(0, value.size() - 1);
+  const unsigned shift = unit == kUnits.npos ? 0 : 10 * (static_cast<unsigned>(unit) + 1);
+  uint64_t number = 0;
+  if (!absl::SimpleAtoi(digits, &number) || number > kMost >> shift || number << shift < kLeast)
+    return absl::InvalidArgumentError(
+        Cat(Quoted(value), " is neither auto nor bytes from 64M to 1024T, as 4G"));
+  config->limits.memory_bytes = number << shift;
+  return absl::OkStatus();
+}
+
 absl::Status ParsePin(const std::string& value, Config* config) {
   config->pin.clear();
   if (value.empty()) return absl::OkStatus();
@@ -140,6 +181,41 @@ std::vector<Setting> Settings() {
       "start; "
       "none: they end with the server",
       Take(&Config::data_dir));
+  add("memory-budget", "MEMCGD_MEMORY_BUDGET", "auto",
+      "Memory that the server may take, as 4G; auto: nine tenths of what the machine or its cgroup has",
+      ParseMemoryBudget);
+  const auto add_limit = [&add](const char* name, const char* environment, const char* value,
+                                const char* help, uint64_t most,
+                                auto field) { add(name, environment, value, help, TakeLimit(most, field)); };
+  constexpr uint64_t kMany = 1'000'000;
+  add_limit("max-streams", "MEMCGD_MAX_STREAMS", "10000", "Streams that are open at a time", kMany,
+            [](ServerLimits& limits) -> uint64_t& { return limits.streams; });
+  add_limit("max-streams-per-peer", "MEMCGD_MAX_STREAMS_PER_PEER", "10000",
+            "Of them, those of one client's address", kMany,
+            [](ServerLimits& limits) -> uint64_t& { return limits.streams_per_peer; });
+  add_limit("max-nodes", "MEMCGD_MAX_NODES", "10000", "Nodes", kMany,
+            [](ServerLimits& limits) -> uint64_t& { return limits.nodes; });
+  add_limit("max-pages", "MEMCGD_MAX_PAGES", "201326592", "Page descriptors of a node",
+            core::NodeLimits::kMostPages,
+            [](ServerLimits& limits) -> uint64_t& { return limits.node.pages; });
+  add_limit("max-files", "MEMCGD_MAX_FILES", "15728640", "Files of a node", core::NodeLimits::kMostFiles,
+            [](ServerLimits& limits) -> uint64_t& { return limits.node.files; });
+  add_limit("max-processes", "MEMCGD_MAX_PROCESSES", "1000000", "Processes of a node",
+            core::NodeLimits::kMostProcesses,
+            [](ServerLimits& limits) -> uint64_t& { return limits.node.processes; });
+  add_limit("max-areas", "MEMCGD_MAX_AREAS", "1000000", "Areas of an address space; past them mmap is ENOMEM",
+            1u << 30, [](ServerLimits& limits) -> uint64_t& { return limits.node.areas; });
+  add_limit("max-cgroups", "MEMCGD_MAX_CGROUPS", "200000", "Cgroups of a node, dying ones too",
+            core::NodeLimits::kMostCgroups,
+            [](ServerLimits& limits) -> uint64_t& { return limits.node.cgroups; });
+  add_limit("max-cgroup-depth", "MEMCGD_MAX_CGROUP_DEPTH", "256", "Levels of cgroups below the root", 2048,
+            [](ServerLimits& limits) -> uint64_t& { return limits.node.cgroup_depth; });
+  add("stream-idle", "MEMCGD_STREAM_IDLE", "3600",
+      "Seconds without a batch after which a stream is closed; 0: never",
+      TakeSeconds(&ServerLimits::stream_idle));
+  add("stream-stalled", "MEMCGD_STREAM_STALLED", "60",
+      "Seconds after which a stream is closed whose client does not take an answer; 0: never",
+      TakeSeconds(&ServerLimits::stream_stalled));
   add("log-level", "MEMCGD_LOG_LEVEL", "info", "trace, debug, info, warn, error or off", ParseLogLevel);
   add("apply-threads", "MEMCGD_APPLY_THREADS", "0", "Threads that apply events; 0: as many as there are CPUs",
       ParseApplyThreads);

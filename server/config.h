@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "server/listen_address.h"
+#include "server/server_limits.h"
 #include "server/tls.h"
 
 namespace memcgd::server {
@@ -21,8 +22,9 @@ struct Config {
   std::optional<ListenAddress> health_listen = std::nullopt;   // none: health only where gRPC listens
   TlsFiles tls = {};
   std::string token_file = {};  // empty: whoever reaches the address may make every call
-  bool insecure = false;      // asked for: an address that others reach, without TLS or a check of who calls
-  std::string data_dir = {};  // empty: nodes end with the server
+  bool insecure = false;  // asked for: an address that others reach, without TLS or a check of who calls
+  ServerLimits limits = {};
+  std::string data_dir = {};       // empty: nodes end with the server
   std::string log_level = "info";  // as spdlog names them
   std::string port_file = {};      // empty: none
   uint32_t apply_threads = 0;      // 0: as many as there are CPUs

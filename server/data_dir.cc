@@ -199,8 +199,6 @@ absl::Status DataDir::Begin() {
   return SyncDirectory(path_);
 }
 
-absl::Status DataDir::NothingHappened() { return clean_ ? MarkClean() : absl::OkStatus(); }
-
 absl::Status DataDir::MarkClean() {
   const absl::Status status = WriteWhole(PathOf("tmp/clean"), PathOf("clean"), {});
   return status.ok() ? SyncDirectory(path_) : status;
@@ -219,7 +217,7 @@ absl::Status DataDir::Save(NodeRegistry* registry) {
   const auto begin = std::chrono::steady_clock::now();
   absl::Status status;
   size_t nodes = 0, failed = 0, bytes = 0;
-  for (const auto& node : registry->List("", kMaxNodes, [](std::string_view) { return true; })) {
+  for (const auto& node : registry->List("", SIZE_MAX, [](std::string_view) { return true; })) {
     const absl::StatusOr<size_t> saved = SaveNode(node.get());
     ++nodes;
     if (saved.ok()) {

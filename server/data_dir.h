@@ -38,8 +38,6 @@ class DataDir {
   absl::Status Load(NodeRegistry* registry);
   // Before anything is served: from here on nodes may differ from what is saved.
   absl::Status Begin();
-  // Nothing was served after all.
-  absl::Status NothingHappened();
   // Saves every node.  REQUIRES: each is retired.  UNAVAILABLE names the first that could not be; what was
   // saved of it before stays, and all others are tried.
   absl::Status Save(NodeRegistry* registry);

@@ -90,6 +90,13 @@ absl::Status WithReason(absl::Status status, std::string_view reason,
   return status;
 }
 
+absl::Status WithRetry(absl::Status status, std::chrono::seconds delay) {
+  google::rpc::RetryInfo detail;
+  detail.mutable_retry_delay()->set_seconds(delay.count());
+  Attach(detail, &status);
+  return status;
+}
+
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   const auto code = static_cast<grpc::StatusCode>(status.code());  // the numbers are the same

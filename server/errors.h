@@ -9,6 +9,7 @@
 
 #include <grpcpp/support/status.h>
 
+#include <chrono>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -38,6 +39,9 @@ absl::Status BadField(std::string_view field, std::string_view description);
 // Adds an ErrorInfo of the domain "memcgd".  `reason` is UPPER_SNAKE_CASE and listed in docs/protocol.md.
 absl::Status WithReason(absl::Status status, std::string_view reason,
                         std::initializer_list<std::pair<std::string_view, std::string>> metadata = {});
+
+// Adds a RetryInfo: the request is worth another try so much later.
+absl::Status WithRetry(absl::Status status, std::chrono::seconds delay);
 
 // The same for the wire.  Message and details are cut to what a client's limit for metadata lets pass.
 grpc::Status ToGrpcStatus(const absl::Status& status);

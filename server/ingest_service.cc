@@ -1,6 +1,7 @@
 #include "server/ingest_service.h"
 
 #include <pthread.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <utility>
@@ -15,6 +16,19 @@ namespace {
 absl::Status Stopping() {
   return WithReason(
       absl::UnavailableError("the server is stopping; open the stream again elsewhere or later"), "DRAINING");
+}
+
+absl::Status TooMany(std::string_view whose, uint64_t limit) {
+  constexpr std::chrono::seconds kRetryDelay{5};
+  return WithRetry(WithReason(absl::ResourceExhaustedError(
+                                  Cat(whose, " has ", limit, " streams open; no more are allowed")),
+                              "TOO_MANY_STREAMS"),
+                   kRetryDelay);
+}
+
+// "ipv4:10.0.3.7:41218" → "ipv4:10.0.3.7".  All of a unix socket are one.
+std::string WithoutPort(const std::string& peer) {
+  return peer.starts_with("unix") ? "unix" : peer.substr(0, peer.rfind(':'));
 }
 
 }  // namespace
@@ -61,21 +75,44 @@ void IngestService::Accept() {
   const uint64_t id = ++last_id_;
   next_ = {std::make_shared<StreamCall>(parts_, id), &queue};
   next_.call->Request(
-      &service_, queue.queue.get(), [this, id] { OnStart(id); }, [this, id] { Remove(id); });
+      &service_, queue.queue.get(), [this, id] { return OnStart(id); }, [this, id] { Remove(id); });
 }
 
-void IngestService::OnStart(uint64_t id) {
-  std::shared_ptr<StreamCall> call;
-  bool draining = false;
+absl::Status IngestService::OnStart(uint64_t id) {
+  absl::Status admitted;
   {
     std::lock_guard lock(mutex_);
-    call = next_.call;
+    next_.peer = WithoutPort(next_.call->peer());
+    admitted = AdmitLocked(next_.peer);
     ++next_.queue->calls;
+    ++calls_by_peer_[next_.peer];
     calls_.emplace(id, std::exchange(next_, {}));
-    draining = draining_;
   }
   Accept();
-  if (draining) call->GoAway(Stopping());
+  return admitted;
+}
+
+absl::Status IngestService::AdmitLocked(const std::string& peer) {
+  if (draining_) return Stopping();
+  if (calls_.size() >= limits_.streams) return TooMany("the server", limits_.streams);
+  const auto of_peer = calls_by_peer_.find(peer);
+  if (of_peer != calls_by_peer_.end() && of_peer->second >= limits_.streams_per_peer)
+    return TooMany(peer, limits_.streams_per_peer);
+  return parts_.budget->CheckNew("stream");
+}
+
+void IngestService::EndIdle() {
+  const auto now = std::chrono::steady_clock::now();
+  for (const std::shared_ptr<StreamCall>& call : Calls()) {
+    if (!call->EndIfIdle(now, limits_.stream_idle, limits_.stream_stalled)) continue;
+    parts_.metrics->RecordStreamClosed();
+    spdlog::info("closed a stream of {} that was idle or not read", call->peer());
+  }
+}
+
+size_t IngestService::calls() {
+  std::lock_guard lock(mutex_);
+  return calls_.size();
 }
 
 void IngestService::Drain(std::chrono::milliseconds grace, std::chrono::steady_clock::time_point deadline) {
@@ -105,6 +142,7 @@ void IngestService::Remove(uint64_t id) {
   } else {
     last = std::move(at->second);
     --last.queue->calls;
+    if (--calls_by_peer_[last.peer] == 0) calls_by_peer_.erase(last.peer);
     calls_.erase(at);
   }
   changed_.notify_all();

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -27,7 +28,8 @@ namespace memcgd::server {
 
 class IngestService {
  public:
-  IngestService(const IngestParts& parts, size_t threads) : parts_(parts), queues_(threads) {}
+  IngestService(const IngestParts& parts, const ServerLimits& limits, size_t threads)
+      : parts_(parts), limits_(limits), queues_(threads) {}
   IngestService(const IngestService&) = delete;
   IngestService& operator=(const IngestService&) = delete;
 
@@ -37,6 +39,10 @@ class IngestService {
   absl::Status Start(const std::vector<uint32_t>& pin);
   // Ends the threads.  REQUIRES: the server was shut down, or never started.
   void Stop();
+
+  // Ends the calls that have nothing to say or do not listen.  Often; not from the threads of calls.
+  void EndIdle();
+  size_t calls();
 
   // Tells every client to go elsewhere, and gives them `grace` to finish by themselves; then what was
   // received is applied and acknowledged, and the calls end with UNAVAILABLE.  Returns when they are over, or
@@ -52,17 +58,20 @@ class IngestService {
   struct Call {
     std::shared_ptr<StreamCall> call;
     Queue* queue;
+    std::string peer = {};  // its address, without port
   };
 
   static void Run(grpc::ServerCompletionQueue* queue);
   // Waits for the next call.  One at a time, so that it can be given to the thread that has fewest then.
   void Accept();
-  void OnStart(uint64_t id);
+  absl::Status OnStart(uint64_t id);
+  absl::Status AdmitLocked(const std::string& peer);
   void Remove(uint64_t id);
   std::vector<std::shared_ptr<StreamCall>> Calls();
   bool WaitUntilIdle(std::chrono::steady_clock::time_point deadline);
 
   const IngestParts parts_;
+  const ServerLimits limits_;
   RawIngestService service_;
   std::vector<Queue> queues_;
 
@@ -73,6 +82,7 @@ class IngestService {
   uint64_t last_id_ = 0;
   Call next_{};  // the one that waits for a client
   std::unordered_map<uint64_t, Call> calls_;
+  std::unordered_map<std::string, uint64_t> calls_by_peer_;
 };
 
 }  // namespace memcgd::server

@@ -1,8 +1,9 @@
-// The server's limits, in one place: what a client can make grow at the edge has one.  What it makes grow in
-// the model (pages, files, areas, processes, cgroups) has only the sizes of the tables: docs/memcgd.md.
+// The server's fixed limits, in one place.  Those that the settings give are in server_limits.h;
+// docs/limits.md has all.
 #ifndef MEMCGD_SERVER_LIMITS_H_
 #define MEMCGD_SERVER_LIMITS_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
@@ -28,7 +29,6 @@ inline constexpr size_t kMaxSpareBytes = size_t{2} << 20;
 inline constexpr size_t kRememberedBatches = 1024;
 inline constexpr size_t kMaxRememberedStateBytes = size_t{16} << 20;
 
-inline constexpr size_t kMaxNodes = 10000;
 inline constexpr size_t kMaxStreamsPerNode = 65536;
 inline constexpr size_t kMaxNodeNameBytes = 253;
 inline constexpr size_t kMaxStreamIdBytes = 128;
@@ -70,6 +70,9 @@ inline constexpr uint32_t kMaxAuditLinesPerSecond = 20;
 
 // 2^28 pages take at most some 5 GiB.
 inline constexpr size_t kMaxNodeFileBytes = size_t{16} << 30;
+
+// What a call of Stream gets to say what it opens.
+inline constexpr std::chrono::seconds kOpenTimeout{10};
 
 inline constexpr size_t kMaxConfigFileBytes = size_t{1} << 20;
 

@@ -2,6 +2,7 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <csignal>
@@ -31,6 +32,14 @@ std::atomic<bool> saving{false};
 void KeepHeap() {
   mallopt(M_TRIM_THRESHOLD, 512 << 20);
   mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the most that glibc takes
+}
+
+// As many connections as the system grants; the soft limit is for programs that use select().
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 // The signals that are waited for, and so are blocked in every thread.
@@ -110,6 +119,7 @@ int main(int argc, char** argv) {
     return *line.exit_code;
   }
   KeepHeap();
+  RaiseDescriptorLimit();
   const sigset_t signals = BlockSignals();
   memcgd::server::InitLog(line.config.log_level);
   return Run(line.config, signals);

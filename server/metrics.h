@@ -11,10 +11,14 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "core/node.h"
+#include "server/server_limits.h"
 
 namespace memcgd::server {
 
@@ -46,7 +50,15 @@ class ServerMetrics {
   void StreamOpened() { streams_.fetch_add(1, std::memory_order_relaxed); }
   void StreamClosed() { streams_.fetch_sub(1, std::memory_order_relaxed); }
 
+  // Who tells how near each limit is; before a scrape.
+  void SetLimitUses(std::function<std::vector<LimitUse>()> uses) { limit_uses_ = std::move(uses); }
+  std::vector<LimitUse> LimitUses() const {
+    return limit_uses_ == nullptr ? std::vector<LimitUse>() : limit_uses_();
+  }
+
   void RecordCallRefused() { calls_refused_.fetch_add(1, std::memory_order_relaxed); }
+
+  void RecordStreamClosed() { streams_closed_.fetch_add(1, std::memory_order_relaxed); }
 
   uint64_t Events(core::EventKind kind) const { return Read(events_[static_cast<size_t>(kind)]); }
   uint64_t WideEvents(size_t kind) const { return Read(wide_events_[kind]); }
@@ -56,6 +68,7 @@ class ServerMetrics {
   uint64_t Durations(size_t i) const { return Read(durations_[i]); }
   uint64_t DurationSumNs() const { return Read(duration_sum_ns_); }
   // By the check of access.
+  uint64_t StreamsClosed() const { return Read(streams_closed_); }
   uint64_t CallsRefused() const { return Read(calls_refused_); }
   int64_t OpenStreams() const { return streams_.load(std::memory_order_relaxed); }
 
@@ -64,6 +77,7 @@ class ServerMetrics {
     return counter.load(std::memory_order_relaxed);
   }
 
+  std::function<std::vector<LimitUse>()> limit_uses_;
   std::array<std::atomic<uint64_t>, core::kEventKinds> events_{};
   std::array<std::atomic<uint64_t>, kWideKindNames> wide_events_{};
   std::array<std::atomic<uint64_t>, core::kOutcomes> outcomes_{};
@@ -71,6 +85,7 @@ class ServerMetrics {
   std::array<std::atomic<uint64_t>, kBoundsNs.size() + 1> durations_{};
   std::atomic<uint64_t> duration_sum_ns_{0};
   std::atomic<uint64_t> calls_refused_{0};
+  std::atomic<uint64_t> streams_closed_{0};  // idle or stalled
   std::atomic<int64_t> streams_{0};
 };
 

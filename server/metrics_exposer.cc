@@ -56,6 +56,8 @@ class Reader final : public prometheus::Collectable {
         Events(),
         Outcomes(),
         Batches(),
+        Total("memcgd_streams_closed_total", "Streams closed as idle, stalled or never opened.",
+              metrics_.StreamsClosed()),
         Total("memcgd_calls_refused_total", "Calls that the check of access refused.",
               metrics_.CallsRefused()),
         Gauge("memcgd_streams", "Streams that are open now.", static_cast<double>(metrics_.OpenStreams())),
@@ -64,6 +66,7 @@ class Reader final : public prometheus::Collectable {
         ProcessCpu(),
         BuildInfo()};
     AddMechanisms(&families);
+    AddLimits(&families);
     return families;
   }
 
@@ -133,6 +136,24 @@ class Reader final : public prometheus::Collectable {
 #define MEMCGD_ADD_COUNTER(field, help) add(#field, help, totals.field);
     MEMCGD_MECHANISM_COUNTERS(MEMCGD_ADD_COUNTER)
 #undef MEMCGD_ADD_COUNTER
+  }
+
+  void AddLimits(std::vector<MetricFamily>* families) const {
+    MetricFamily used{"memcgd_limit_used",
+                      "How much of a limit is used; of a node's, by the fullest.",
+                      MetricType::Gauge,
+                      {}};
+    MetricFamily limit{"memcgd_limit", "Limits, by name.", MetricType::Gauge, {}};
+    for (const LimitUse& use : metrics_.LimitUses()) {
+      for (const auto& [family, value] : {std::pair(&used, use.used), std::pair(&limit, use.limit)}) {
+        ClientMetric metric;
+        metric.label.push_back({"limit", std::string(use.name)});
+        metric.gauge.value = static_cast<double>(value);
+        family->metric.push_back(std::move(metric));
+      }
+    }
+    families->push_back(std::move(used));
+    families->push_back(std::move(limit));
   }
 
   // By the name that every Prometheus client library gives it.

@@ -13,8 +13,9 @@ namespace {
 
 using core::Locked;
 
-absl::Status TooManyNodes(std::string_view name) {
-  return absl::ResourceExhaustedError(Cat("node ", Quoted(name), ": the server has ", kMaxNodes, " nodes"));
+absl::Status TooManyNodes(std::string_view name, size_t nodes) {
+  return absl::ResourceExhaustedError(
+      Cat("node ", Quoted(name), ": the server has ", nodes, " nodes; no more are allowed"));
 }
 
 }  // namespace
@@ -255,10 +256,11 @@ absl::StatusOr<std::shared_ptr<ServedNode>> NodeRegistry::Create(std::string_vie
     // Asked before the node is made, as making one takes a while; what counts is the second look below.
     Locked lock(mutex_);
     if (nodes_.contains(name)) return AlreadyExists(subject);
-    if (nodes_.size() >= kMaxNodes) return TooManyNodes(name);
+    if (nodes_.size() >= limits_.nodes) return TooManyNodes(name, nodes_.size());
   }
   absl::StatusOr<std::unique_ptr<core::Node>> core = core::Node::Create(config);
   if (!core.ok()) return About(core.status(), {.type = "node", .name = name, .field = "spec"});
+  (*core)->SetLimits(limits_.node);
   auto node = std::make_shared<ServedNode>(std::string(name), RandomIncarnation(), *std::move(core));
   Locked lock(mutex_);
   if (!nodes_.emplace(std::string(name), node).second) return AlreadyExists(subject);
@@ -266,9 +268,10 @@ absl::StatusOr<std::shared_ptr<ServedNode>> NodeRegistry::Create(std::string_vie
 }
 
 absl::Status NodeRegistry::Add(std::shared_ptr<ServedNode> node) {
+  node->core()->SetLimits(limits_.node);
   Locked lock(mutex_);
   const std::string name = node->name();
-  if (nodes_.size() >= kMaxNodes) return TooManyNodes(name);
+  if (nodes_.size() >= limits_.nodes) return TooManyNodes(name, nodes_.size());
   if (nodes_.emplace(name, std::move(node)).second) return absl::OkStatus();
   return AlreadyExists({.type = "node", .name = name, .field = "name"});
 }
@@ -343,6 +346,19 @@ core::MechanismCounters NodeRegistry::MechanismTotals() {
   }
   for (const std::shared_ptr<ServedNode>& node : nodes) totals += node->core()->Counters();
   return totals;
+}
+
+core::NodeSizes NodeRegistry::LargestSizes() {
+  core::NodeSizes most;
+  Locked lock(mutex_);
+  for (const auto& [name, node] : nodes_) {
+    const core::NodeSizes sizes = node->core()->Sizes();
+    most.pages = std::max(most.pages, sizes.pages);
+    most.files = std::max(most.files, sizes.files);
+    most.processes = std::max(most.processes, sizes.processes);
+    most.cgroups = std::max(most.cgroups, sizes.cgroups);
+  }
+  return most;
 }
 
 size_t NodeRegistry::size() {

@@ -32,6 +32,7 @@
 #include "core/mutex.h"
 #include "core/node.h"
 #include "server/limits.h"
+#include "server/server_limits.h"
 
 namespace memcgd::server {
 
@@ -155,6 +156,8 @@ inline bool EveryNode(std::string_view) { return true; }
 
 class NodeRegistry {
  public:
+  explicit NodeRegistry(const ServerLimits& limits = {}) : limits_(limits) {}
+
   // INVALID_ARGUMENT, ALREADY_EXISTS, RESOURCE_EXHAUSTED, each naming the node.
   absl::StatusOr<std::shared_ptr<ServedNode>> Create(std::string_view name, const core::NodeConfig& config)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -172,12 +175,15 @@ class NodeRegistry {
   // Retires every node.
   void Retire(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   size_t size() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Of the fullest node each.
+  core::NodeSizes LargestSizes() ABSL_LOCKS_EXCLUDED(mutex_);
   // What the mechanisms of all nodes did that this server ever had; never goes back.  No batch waits for it.
   core::MechanismCounters MechanismTotals() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   std::function<absl::Status(const std::string& name)> forget_;  // none: nothing is saved
 
+  const ServerLimits limits_;
   core::Mutex mutex_;
   std::map<std::string, std::shared_ptr<ServedNode>, std::less<>> nodes_ ABSL_GUARDED_BY(mutex_);
   // Deleted nodes: those whose last batches are awaited, and what the others counted.  Each node is in one of

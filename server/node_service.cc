@@ -35,6 +35,8 @@ grpc::ServerUnaryReactor* NodeService::CreateNode(grpc::CallbackServerContext* c
   return RunUnary(context, workers_, admitted, [this, metadata = NodeMetadata(*context), request, response] {
     const absl::Status status = CheckNodeMetadata(metadata, request->name());
     if (!status.ok()) return status;
+    const absl::Status room = budget_.CheckNew("node");
+    if (!room.ok()) return room;
     const auto config = ToCore(request->spec());
     if (!config.ok()) return config.status();
     const auto node = registry_.Create(request->name(), *config);

@@ -9,6 +9,7 @@
 
 #include "memcgd/v1/node.grpc.pb.h"
 #include "server/access.h"
+#include "server/memory_budget.h"
 #include "server/node_registry.h"
 #include "server/worker_pool.h"
 
@@ -17,8 +18,13 @@ namespace memcgd::server {
 class NodeService final : public v1::NodeService::CallbackService {
  public:
   // `server_name` is what ListNodes says of itself.
-  NodeService(NodeRegistry* registry, Access* access, WorkerPool* workers, std::string server_name)
-      : registry_(*registry), access_(*access), workers_(workers), server_name_(std::move(server_name)) {}
+  NodeService(NodeRegistry* registry, Access* access, const MemoryBudget* budget, WorkerPool* workers,
+              std::string server_name)
+      : registry_(*registry),
+        access_(*access),
+        budget_(*budget),
+        workers_(workers),
+        server_name_(std::move(server_name)) {}
 
   grpc::ServerUnaryReactor* CreateNode(grpc::CallbackServerContext* context,
                                        const v1::CreateNodeRequest* request,
@@ -41,6 +47,7 @@ class NodeService final : public v1::NodeService::CallbackService {
 
   NodeRegistry& registry_;
   Access& access_;
+  const MemoryBudget& budget_;
   WorkerPool* const workers_;
   const std::string server_name_;
 };

@@ -3,8 +3,10 @@
 #include <grpc/impl/codegen/grpc_types.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/impl/server_builder_option.h>
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,6 +31,12 @@ constexpr milliseconds kGoAwayGrace{2000};
 constexpr milliseconds kLastAnswers{500};
 constexpr size_t kAdminThreads = 2;
 
+constexpr size_t kLeastQuotaBytes = size_t{64} << 20;
+constexpr int kMaxReflectionThreads = 32;
+
+constexpr milliseconds kMemoryEvery{20};
+constexpr milliseconds kStreamsEvery{1000};
+
 uint32_t CpuCount() { return std::max(1u, std::thread::hardware_concurrency()); }
 
 size_t ApplyThreads(const Config& config) {
@@ -41,10 +49,16 @@ std::string HostName() {
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "memcgd";
 }
 
-void SetTransportLimits(grpc::ServerBuilder* builder) {
+void SetTransportLimits(const MemoryBudget& budget, grpc::ServerBuilder* builder) {
   builder->SetMaxReceiveMessageSize(kMaxReceiveMessageBytes);
-  // With SO_REUSEPORT a second server would share a busy port instead of failing.
-  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // What connections hold; near it they read less.  Threads are those of reflection, a call each.
+  grpc::ResourceQuota quota("memcgd");
+  quota.Resize(std::max<uint64_t>(budget.limit_bytes() / 4, kLeastQuotaBytes));
+  quota.SetMaxThreads(kMaxReflectionThreads);
+  builder->SetResourceQuota(quota);
+  // Who connects and says nothing, or has nothing more to ask, is sent away.
+  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10'000);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 600'000);
   // A client whose machine is gone is noticed within 80 s; one that pings more than every 10 s is sent away.
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
@@ -56,6 +70,11 @@ void SetTransportLimits(grpc::ServerBuilder* builder) {
   // Measured in docs/design.md: 10 % more throughput with large batches.
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 1 << 20);
   builder->AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, 256 << 10);
+}
+
+ServerLimits WithBudget(ServerLimits limits, const MemoryBudget& budget) {
+  limits.node.memory_is_short = &budget.is_short();
+  return limits;
 }
 
 std::set<std::string> ServiceNames() {
@@ -73,43 +92,51 @@ class WithoutReflection final : public grpc::ServerBuilderOption {
   }
 };
 
-// Starts what `builder` holds on that address, and tells the port.
-absl::StatusOr<std::unique_ptr<grpc::Server>> StartOn(
-    const std::shared_ptr<grpc::ServerCredentials>& credentials, grpc::ServerBuilder* builder,
-    ListenAddress* address) {
-  absl::Status status = CheckUnixSocketFree(*address);
-  if (!status.ok()) return status;
-  SetTransportLimits(builder);
-  int port = 0;
-  builder->AddListeningPort(address->Text(), credentials, &port);
+// Starts what `builder` holds, for whom `acceptor` lets in.
+std::unique_ptr<grpc::Server> StartFor(Acceptor* acceptor,
+                                       const std::shared_ptr<grpc::ServerCredentials>& credentials,
+                                       const MemoryBudget& budget, grpc::ServerBuilder* builder) {
+  SetTransportLimits(budget, builder);
+  using Experimental = grpc::ServerBuilder::experimental_type;
+  auto taker = builder->experimental().AddExternalConnectionAcceptor(
+      Experimental::ExternalConnectionType::FROM_FD, credentials);
   std::unique_ptr<grpc::Server> server = builder->BuildAndStart();
-  if (server == nullptr || port == 0) {
-    return absl::UnavailableError(
-        Cat("cannot listen on ", address->Text(), ": ", WhyNotBound(*address, "gRPC does not say why")));
-  }
-  if (!address->is_unix()) address->port = static_cast<uint16_t>(port);
+  if (server != nullptr) acceptor->Start(std::move(taker));
   return server;
 }
 
 }  // namespace
 
 Server::Server(const Config& config)
-    : access_(config.token_file, &metrics_),
+    : budget_(config.limits.memory_bytes),
+      limits_(WithBudget(config.limits, budget_)),
+      registry_(limits_),
+      access_(config.token_file, &metrics_),
       health_(ServiceNames(), &access_),
       probes_(ServiceNames(), nullptr),
       admin_workers_(kAdminThreads),
       sweep_workers_(CpuCount()),
-      ingest_({.registry = &registry_, .access = &access_, .metrics = &metrics_}, ApplyThreads(config)),
-      nodes_(&registry_, &access_, &admin_workers_, HostName()),
+      ingest_({.registry = &registry_, .access = &access_, .budget = &budget_, .metrics = &metrics_}, limits_,
+              ApplyThreads(config)),
+      nodes_(&registry_, &access_, &budget_, &admin_workers_, HostName()),
       cgroups_(&registry_, &access_, &admin_workers_),
       ooms_(&registry_, &access_, &admin_workers_),
       whatif_({.registry = &registry_,
                .access = &access_,
+               .budget = &budget_,
                .admin_workers = &admin_workers_,
                .sweep_workers = &sweep_workers_,
                .sweep_threads = CpuCount()}) {}
 
 Server::~Server() {
+  {
+    std::lock_guard lock(watch_mutex_);
+    watch_ended_ = true;
+  }
+  watch_ends_.notify_all();
+  if (watch_.joinable()) watch_.join();
+  acceptor_ = nullptr;
+  probe_acceptor_ = nullptr;
   health_.Stop();
   probes_.Stop();
   if (probe_grpc_ != nullptr) probe_grpc_->Shutdown(std::chrono::system_clock::now());
@@ -123,9 +150,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
   absl::Status status = server->Load(config);
   if (!status.ok()) return status;
   status = server->Listen(config);
-  if (!status.ok() && server->data_dir_ != nullptr && server->grpc_ == nullptr)
-    server->data_dir_->NothingHappened().IgnoreError();  // or clients send again what they need not
   if (!status.ok()) return status;
+  server->watch_ = std::thread([server = server.get()] { server->Watch(); });
   return server;
 }
 
@@ -138,7 +164,32 @@ absl::Status Server::Load(const Config& config) {
   return data_dir_->Load(&registry_);
 }
 
+void Server::Watch() {
+  pthread_setname_np(pthread_self(), "watch");
+  auto next_streams = steady_clock::now();
+  std::unique_lock lock(watch_mutex_);
+  while (!watch_ends_.wait_for(lock, kMemoryEvery, [this] { return watch_ended_; })) {
+    const auto now = steady_clock::now();
+    budget_.Sample(now);
+    if (now < next_streams) continue;
+    next_streams = now + kStreamsEvery;
+    ingest_.EndIdle();
+  }
+}
+
+std::vector<LimitUse> Server::LimitUses() {
+  const core::NodeSizes largest = registry_.LargestSizes();
+  return {{"memory_bytes", budget_.used_bytes(), budget_.limit_bytes()},
+          {"streams", ingest_.calls(), limits_.streams},
+          {"nodes", registry_.size(), limits_.nodes},
+          {"pages", largest.pages, limits_.node.pages},
+          {"files", largest.files, limits_.node.files},
+          {"processes", largest.processes, limits_.node.processes},
+          {"cgroups", largest.cgroups, limits_.node.cgroups}};
+}
+
 absl::Status Server::Listen(const Config& config) {
+  metrics_.SetLimitUses([this] { return LimitUses(); });
   const absl::Status tokens = access_.Reload();
   if (!tokens.ok()) return tokens;
   // Metrics first: what cannot listen there must not have served a call.
@@ -164,22 +215,24 @@ absl::Status Server::ListenGrpc(const Config& config) {
   builder.RegisterService(&cgroups_);
   builder.RegisterService(&ooms_);
   builder.RegisterService(&whatif_);
+  auto acceptor = Acceptor::Listen(config.listen);
+  if (!acceptor.ok()) return acceptor.status();
+  acceptor_ = *std::move(acceptor);
   const absl::Status begun = data_dir_ == nullptr ? absl::OkStatus() : data_dir_->Begin();
   if (!begun.ok()) return begun;
-  address_ = config.listen;
-  auto server = StartOn(ServerCredentialsOf(config.tls), &builder, &address_);
-  if (server.ok()) grpc_ = *std::move(server);
-  return server.status();
+  grpc_ = StartFor(acceptor_.get(), ServerCredentialsOf(config.tls), budget_, &builder);
+  return grpc_ != nullptr ? absl::OkStatus() : absl::UnavailableError("gRPC does not start");
 }
 
 absl::Status Server::ListenProbes(const ListenAddress& address) {
   grpc::ServerBuilder builder;
   builder.SetOption(std::make_unique<WithoutReflection>());
   builder.RegisterService(&probes_);
-  probe_address_ = address;
-  auto server = StartOn(grpc::InsecureServerCredentials(), &builder, &probe_address_);
-  if (server.ok()) probe_grpc_ = *std::move(server);
-  return server.status();
+  auto acceptor = Acceptor::Listen(address);
+  if (!acceptor.ok()) return acceptor.status();
+  probe_acceptor_ = *std::move(acceptor);
+  probe_grpc_ = StartFor(probe_acceptor_.get(), grpc::InsecureServerCredentials(), budget_, &builder);
+  return probe_grpc_ != nullptr ? absl::OkStatus() : absl::UnavailableError("gRPC does not start");
 }
 
 void Server::Drain(milliseconds limit) {
@@ -193,6 +246,7 @@ void Server::Drain(milliseconds limit) {
   admin_workers_.WaitUntilIdle(deadline);
   // All answers are given.  gRPC would wait for idle connections too, which a client that makes no call just
   // now may not close.
+  acceptor_->Stop();
   const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
   grpc_->Shutdown(std::chrono::system_clock::now() + std::clamp(left, milliseconds(0), kLastAnswers));
   grpc_->Wait();

@@ -7,17 +7,23 @@
 #include <grpcpp/server.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/acceptor.h"
 #include "server/access.h"
 #include "server/cgroup_service.h"
 #include "server/config.h"
 #include "server/data_dir.h"
 #include "server/health_service.h"
 #include "server/ingest_service.h"
+#include "server/memory_budget.h"
 #include "server/metrics.h"
 #include "server/metrics_exposer.h"
 #include "server/node_registry.h"
@@ -45,12 +51,14 @@ class Server {
   absl::Status Save();
 
   // As bound, for example "127.0.0.1:7077".
-  std::string address() const { return address_.Text(); }
+  std::string address() const { return acceptor_->address().Text(); }
   // Empty where there are no metrics.
   std::string metrics_address() const { return exposer_ == nullptr ? "" : exposer_->address().Text(); }
 
   // Empty where health checks have no address of their own.
-  std::string health_address() const { return probe_grpc_ == nullptr ? "" : probe_address_.Text(); }
+  std::string health_address() const {
+    return probe_grpc_ == nullptr ? "" : probe_acceptor_->address().Text();
+  }
 
   // Reads the token file again; a bad one leaves the tokens as they were.
   absl::Status ReloadTokens() { return access_.Reload(); }
@@ -64,11 +72,16 @@ class Server {
   explicit Server(const Config& config);
   absl::Status Load(const Config& config);
   absl::Status Listen(const Config& config);
+  // Looks at memory and at streams, over and over.
+  void Watch();
+  std::vector<LimitUse> LimitUses();
   absl::Status ListenGrpc(const Config& config);
   absl::Status ListenProbes(const ListenAddress& address);
 
   // In order of dependence; destroyed from the last.
   std::unique_ptr<DataDir> data_dir_;  // null: nodes end with the server
+  MemoryBudget budget_;
+  const ServerLimits limits_;
   NodeRegistry registry_;
   ServerMetrics metrics_;
   Access access_;
@@ -82,11 +95,16 @@ class Server {
   OomService ooms_;
   WhatIfService whatif_;
   std::unique_ptr<MetricsExposer> exposer_;
-  ListenAddress address_;
+  std::unique_ptr<Acceptor> acceptor_;
   std::unique_ptr<grpc::Server> grpc_;
   // Of health checks alone, and null where there is none.
-  ListenAddress probe_address_;
+  std::unique_ptr<Acceptor> probe_acceptor_;
   std::unique_ptr<grpc::Server> probe_grpc_;
+
+  std::mutex watch_mutex_;  // std::mutex for std::condition_variable
+  std::condition_variable watch_ends_;
+  bool watch_ended_ = false;
+  std::thread watch_;
 };
 
 }  // namespace memcgd::server

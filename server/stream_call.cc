@@ -15,6 +15,8 @@ namespace {
 
 using core::Locked;
 
+constexpr std::chrono::seconds kRoomRetryDelay{5};
+
 StateBytes Serialized(const v1::StreamResponse& response) {
   return std::make_shared<const std::string>(response.SerializeAsString());
 }
@@ -37,7 +39,7 @@ BatchOutcome OutcomeOf(const absl::Status& status) {
 }  // namespace
 
 void StreamCall::Request(RawIngestService* service, grpc::ServerCompletionQueue* queue,
-                         std::function<void()> on_start, std::function<void()> on_done) {
+                         std::function<absl::Status()> on_start, std::function<void()> on_done) {
   self_ = shared_from_this();
   on_start_ = std::move(on_start);
   on_done_ = std::move(on_done);
@@ -54,8 +56,12 @@ void StreamCall::Complete(void* tag, bool ok) {
 
 void StreamCall::OnStart(bool ok) {
   if (!ok) return Leave();  // the server was shut down: no call, and no other tag
-  on_start_();
-  const absl::Status admitted = parts_.access->Check(context_, "IngestService.Stream", Right::kWriteNode);
+  {
+    Locked lock(mutex_);
+    last_read_ = std::chrono::steady_clock::now();
+  }
+  absl::Status admitted = on_start_();
+  if (admitted.ok()) admitted = parts_.access->Check(context_, "IngestService.Stream", Right::kWriteNode);
   if (!admitted.ok()) return End(admitted);
   Pump();
 }
@@ -92,6 +98,36 @@ void StreamCall::End(const absl::Status& status) {
   Pump();
 }
 
+bool StreamCall::EndIfIdle(std::chrono::steady_clock::time_point now, std::chrono::seconds idle,
+                           std::chrono::seconds stalled) {
+  using std::chrono::seconds;
+  bool cancel = false;
+  {
+    Locked lock(mutex_);
+    if (end_.has_value()) return false;
+    const auto unread = writing_ ? now - write_began_ : std::chrono::steady_clock::duration::zero();
+    const auto silent = now - last_read_;
+    const bool busy = received_ || working_ || writing_;
+    if (stalled != seconds(0) && unread >= stalled) {
+      EndLocked(WithReason(absl::UnavailableError("the client has not read its answers"), "STREAM_STALLED"));
+      cancel = true;  // no status passes an answer that is not taken
+    } else if (!opened_ && !busy && silent >= kOpenTimeout) {
+      EndLocked(WithReason(
+          absl::DeadlineExceededError(Cat("the call was not opened within ", kOpenTimeout.count(), " s")),
+          "NOT_OPENED"));
+    } else if (idle != seconds(0) && !busy && silent >= idle) {
+      EndLocked(
+          WithReason(absl::UnavailableError(Cat("no batch for ", idle.count(), " s; open the stream again")),
+                     "STREAM_IDLE"));
+    } else {
+      return false;
+    }
+  }
+  if (cancel) context_.TryCancel();
+  Pump();
+  return true;
+}
+
 void StreamCall::EndLocked(const absl::Status& status) {
   if (!end_.has_value()) end_ = status;
   received_ = false;
@@ -126,6 +162,7 @@ void StreamCall::OnReadDone(bool ok) {
   {
     Locked lock(mutex_);
     reading_ = false;
+    last_read_ = std::chrono::steady_clock::now();
     if (read_end_.has_value() || end_.has_value()) {
       // Came too late; the client sends it again when it resumes.
     } else if (parsed) {
@@ -240,13 +277,16 @@ StreamCall::Step StreamCall::NextStepLocked() {
   if (!end_.has_value() && read_end_.has_value() && !received_ && !working_) end_ = *read_end_;
   if (!writing_ && !unsent_.empty()) {
     writing_ = true;
+    write_began_ = std::chrono::steady_clock::now();
     return Step::kWrite;
   }
   if (end_.has_value()) {
     finished_ = !writing_ && !working_;
     return finished_ ? Step::kFinish : Step::kNothing;
   }
-  if (!reading_ && !received_ && !read_end_.has_value()) {
+  // Short of memory, a message is read only once nothing is left of the one before.
+  const bool may_read = parts_.budget->reads_ahead() || (!working_ && unsent_.empty());
+  if (may_read && !reading_ && !received_ && !read_end_.has_value()) {
     reading_ = true;
     return Step::kRead;
   }
@@ -325,9 +365,13 @@ absl::Status StreamCall::HandleOpen(const v1::Open& open) {
 
 absl::Status StreamCall::HandleBatch(const v1::Batch& batch) {
   const auto begin = std::chrono::steady_clock::now();
+  parts_.budget->Refresh(begin);
   std::vector<StateBytes> states;
   const auto apply = [&](core::EventStream* stream, std::vector<StateBytes>* given) {
-    const absl::Status status = ApplyBatch(node_->core(), stream, batch, &work_);
+    absl::Status status = ApplyBatch(node_->core(), stream, batch, &work_);
+    if (absl::IsResourceExhausted(status))
+      status =
+          WithRetry(WithReason(std::move(status), "NO_ROOM", {{"node", node_->name()}}), kRoomRetryDelay);
     if (!status.ok()) return status;
     for (const auto& mark : work_.result.marks) {
       v1::StreamResponse response;

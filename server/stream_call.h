@@ -25,6 +25,7 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -38,6 +39,7 @@
 #include "core/mutex.h"
 #include "memcgd/v1/ingest.grpc.pb.h"
 #include "server/access.h"
+#include "server/memory_budget.h"
 #include "server/metrics.h"
 #include "server/node_registry.h"
 #include "server/wire.h"
@@ -48,6 +50,7 @@ namespace memcgd::server {
 struct IngestParts {
   NodeRegistry* registry = nullptr;
   Access* access = nullptr;
+  MemoryBudget* budget = nullptr;
   ServerMetrics* metrics = nullptr;
 };
 
@@ -59,10 +62,10 @@ class StreamCall final : public std::enable_shared_from_this<StreamCall> {
   // `id` is this call's alone and not 0.
   StreamCall(const IngestParts& parts, uint64_t id) : parts_(parts), id_(id) {}
 
-  // Waits for a client's call.  `on_start` is called when it has come, `on_done` last of all, whether it came
-  // or the server was shut down before.
-  void Request(RawIngestService* service, grpc::ServerCompletionQueue* queue, std::function<void()> on_start,
-               std::function<void()> on_done);
+  // Waits for a client's call.  `on_start` is called when it has come, and may refuse it; `on_done` last of
+  // all, whether it came or the server was shut down before.
+  void Request(RawIngestService* service, grpc::ServerCompletionQueue* queue,
+               std::function<absl::Status()> on_start, std::function<void()> on_done);
   // Lets the call go on whose operation came back with this tag.
   static void Complete(void* tag, bool ok);
 
@@ -70,6 +73,12 @@ class StreamCall final : public std::enable_shared_from_this<StreamCall> {
   void GoAway(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   // Applies and acknowledges what was received, then ends with `status`.
   void StopReading(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Ends a call that was not opened in time, has had no batch for `idle`, or leaves an answer unread for
+  // `stalled`; 0: for ever.  Whether it did.
+  bool EndIfIdle(std::chrono::steady_clock::time_point now, std::chrono::seconds idle,
+                 std::chrono::seconds stalled) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The client's address, from on_start on.
+  std::string peer() const { return context_.peer(); }
   // Applies nothing more; ends with `status` once the answers are written.
   void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -124,7 +133,8 @@ class StreamCall final : public std::enable_shared_from_this<StreamCall> {
   // Constant after Request().
   const IngestParts parts_;
   const uint64_t id_;
-  std::function<void()> on_start_, on_done_;
+  std::function<absl::Status()> on_start_;
+  std::function<void()> on_done_;
 
   std::shared_ptr<StreamCall> self_;  // from Request() to the last tag
 
@@ -152,6 +162,9 @@ class StreamCall final : public std::enable_shared_from_this<StreamCall> {
   // Batches whose Ack was not written yet; those of the write under way.
   uint64_t unacknowledged_ ABSL_GUARDED_BY(mutex_) = 0;
   uint32_t acknowledging_ ABSL_GUARDED_BY(mutex_) = 0;
+  // When the last message came, or the call; when the write under way began.
+  std::chrono::steady_clock::time_point last_read_ ABSL_GUARDED_BY(mutex_);
+  std::chrono::steady_clock::time_point write_began_ ABSL_GUARDED_BY(mutex_);
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool received_ ABSL_GUARDED_BY(mutex_) = false;  // request_ waits to be handled

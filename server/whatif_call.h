@@ -36,6 +36,7 @@
 #include "core/mutex.h"
 #include "memcgd/v1/whatif.pb.h"
 #include "server/access.h"
+#include "server/memory_budget.h"
 #include "server/node_registry.h"
 #include "server/wire.h"
 #include "server/worker_pool.h"
@@ -46,6 +47,7 @@ namespace memcgd::server {
 struct WhatIfParts {
   NodeRegistry* registry = nullptr;
   Access* access = nullptr;
+  MemoryBudget* budget = nullptr;
   WorkerPool* admin_workers = nullptr;
   WorkerPool* sweep_workers = nullptr;
   uint32_t sweep_threads = 1;  // of sweep_workers

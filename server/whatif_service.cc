@@ -29,6 +29,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* WhatIfService::Swee
   // About no node where it names none; that of a request must be that of the metadata.
   const Right right = NodeMetadata(*context).empty() ? Right::kToken : Right::kReadNode;
   absl::Status refused = parts_.access->Check(*context, "WhatIfService.Sweep", right);
+  if (refused.ok()) refused = parts_.budget->CheckNew("sweep");
   {
     Locked lock(mutex_);
     if (!refused.ok()) {

@@ -457,6 +457,7 @@ absl::StatusOr<core::NodeConfig> ToCore(const v1::NodeSpec& spec) {
   config.overcommit_kbytes = spec.overcommit_kbytes();
   if (spec.has_writeback_bytes_per_second())
     config.writeback_bytes_per_second = spec.writeback_bytes_per_second();
+  if (spec.has_read_bytes_per_second()) config.read_bytes_per_second = spec.read_bytes_per_second();
   config.mechanisms = *mechanisms;
   return config;
 }
@@ -484,6 +485,7 @@ void FillNode(const core::NodeInfo& from, v1::Node* to) {
   FillMechanisms(from.config.mechanisms, spec->mutable_mechanisms());
   spec->set_reclaim(static_cast<v1::ReclaimMode>(static_cast<int>(from.config.reclaim) + 1));
   spec->set_writeback_bytes_per_second(from.config.writeback_bytes_per_second);
+  spec->set_read_bytes_per_second(from.config.read_bytes_per_second);
   to->set_streams(from.streams);
   to->set_events(from.events);
   to->set_cgroups(from.cgroups);

@@ -31,6 +31,8 @@ class EventLog {
     return *this;
   }
   uint32_t cpu() const { return cpu_; }
+  // So much later than the event before, the next one comes.
+  void Wait(uint32_t us) { time_us_ += us; }
   uint32_t page_shift() const { return page_shift_; }
 
   // ---- frequent events

@@ -20,6 +20,7 @@ NodeConfig Modelled(uint64_t swap_bytes = 0, uint32_t cpus = 1) {
   NodeConfig config = SmallNode(cpus);
   config.reclaim = Reclaim::kModelled;
   config.swap_bytes = swap_bytes;
+  config.read_bytes_per_second = uint64_t{1} << 52;  // nothing is on its way: the events' times stand still
   return config;
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <string>
@@ -228,6 +229,29 @@ TEST(SnapshotTest, EveryDamagedByteIsRefused) {
     damaged[at] = static_cast<char>(damaged[at] ^ (1 << at % 8));
     EXPECT_FALSE(Node::Load(damaged).ok()) << at;
   }
+}
+
+// Damage that the checksum was made to fit.
+TEST(SnapshotTest, WhatAForgerChangesIsRefusedOrAStateThatHolds) {
+  NodeDriver d(SmallNode(2));
+  Fill(d);
+  const std::string saved = d.node().Save();
+  constexpr size_t kHead = 13;  // magic and version
+  std::mt19937_64 random(7);
+  size_t refused = 0;
+  for (int i = 0; i < 3000; ++i) {
+    std::string forged = saved;
+    for (uint64_t changes = 1 + random() % 3; changes > 0; --changes) {
+      const size_t at = kHead + random() % (forged.size() - kHead - 8);
+      forged[at] = static_cast<char>(random() % 4 == 0 ? 0xff : random());
+    }
+    const uint64_t checksum = HashBytes(std::string_view(forged).substr(kHead, forged.size() - kHead - 8));
+    std::memcpy(forged.data() + forged.size() - 8, &checksum, 8);
+    absl::StatusOr<std::unique_ptr<Node>> node = Node::Load(forged);
+    refused += node.ok() ? 0 : 1;
+    EXPECT_TRUE(!node.ok() || (*node)->CheckInvariants().empty()) << i;
+  }
+  EXPECT_GT(refused, 1500u);
 }
 
 TEST(SnapshotTest, WhatIsNoSnapshotIsInvalidAndACutOneIsLost) {

@@ -61,6 +61,7 @@ class Dependencies(unittest.TestCase):
     def test_client_knows_neither_core_nor_server(self):
         self.check_no_include('client', 'core/', 'server/')
         self.check_no_include('client/loadgen', 'core/', 'server/')
+        self.check_no_include('client/record', 'core/', 'server/')
 
     def test_server_does_not_know_client(self):
         self.check_no_include('server', 'client/')

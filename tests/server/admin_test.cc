@@ -275,6 +275,10 @@ INSTANTIATE_TEST_SUITE_P(
                 [](AdminTest* t) {
                   return CreateWith(t, [](v1::NodeSpec* spec) { spec->set_writeback_bytes_per_second(0); });
                 }},
+        Refusal{"TooSlowADisk", kInvalid, "read_bytes_per_second 4095 is not in 4096 … 2^52",
+                [](AdminTest* t) {
+                  return CreateWith(t, [](v1::NodeSpec* spec) { spec->set_read_bytes_per_second(4095); });
+                }},
         Refusal{"TooMuchWriteback", kInvalid, "writeback_bytes_per_second",
                 [](AdminTest* t) {
                   return CreateWith(

@@ -55,7 +55,8 @@ class ConfigTest : public testing::Test {
 
   static constexpr const char* kVariables[] = {
       "MEMCGD_LISTEN",    "MEMCGD_METRICS_LISTEN", "MEMCGD_LOG_LEVEL", "MEMCGD_APPLY_THREADS",
-      "MEMCGD_PORT_FILE", "MEMCGD_CONFIG",         "MEMCGD_PIN"};
+      "MEMCGD_PORT_FILE", "MEMCGD_CONFIG",         "MEMCGD_PIN",       "MEMCGD_INSECURE",
+      "MEMCGD_TLS_CERT",  "MEMCGD_TOKEN_FILE",     "MEMCGD_MAX_NODES", "MEMCGD_MEMORY_BUDGET"};
   const std::string directory_;
 };
 
@@ -187,6 +188,32 @@ TEST_F(ConfigTest, AFileThatCannotBeReadIsNamed) {
     EXPECT_EQ(ErrorOf({"--config", locked}), "memcgd: config file " + locked + ": Permission denied");
   }
   chmod(locked.c_str(), 0600);
+}
+
+TEST_F(ConfigTest, LimitsAreNumbersInTheirRange) {
+  const CommandLine line = Read({"--max-nodes", "7", "--memory-budget", "2G", "--stream-idle", "0"});
+  EXPECT_EQ(line.config.limits.nodes, 7u);
+  EXPECT_EQ(line.config.limits.memory_bytes, uint64_t{2} << 30);
+  EXPECT_EQ(line.config.limits.stream_idle, std::chrono::seconds(0));
+  EXPECT_EQ(line.config.limits.node.cgroups, 200'000u);
+  EXPECT_EQ(Read({"--config", File("max-pages: 1000\n")}).config.limits.node.pages, 1000u);
+  EXPECT_EQ(ErrorOf({"--max-nodes", "0"}), "memcgd: --max-nodes: \"0\" is not a number 1 … 1000000");
+  EXPECT_EQ(ErrorOf({"--max-pages", "201326593"}),
+            "memcgd: --max-pages: \"201326593\" is not a number 1 … 201326592");
+  for (const char* bad : {"", "1", "63M", "G", "2X", "-1G", "99999999T"}) {
+    EXPECT_EQ(ErrorOf({"--memory-budget", bad}), std::string("memcgd: --memory-budget: \"") + bad +
+                                                     "\" is neither auto nor bytes from 64M to 1024T, as 4G");
+  }
+}
+
+TEST_F(ConfigTest, ASwitchStandsAloneOrHasAValueInTheFile) {
+  EXPECT_TRUE(Read({"--insecure"}).config.insecure);
+  EXPECT_FALSE(Read({}).config.insecure);
+  setenv("MEMCGD_INSECURE", "true", 1);
+  EXPECT_TRUE(Read({"--listen", "0.0.0.0:1"}).config.insecure);
+  unsetenv("MEMCGD_INSECURE");
+  EXPECT_EQ(ErrorOfFile("insecure: perhaps\n"),
+            ", line 1: key \"insecure\": \"perhaps\" is neither true nor false");
 }
 
 TEST_F(ConfigTest, AnEmptyFileChangesNothing) {

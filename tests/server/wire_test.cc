@@ -275,6 +275,7 @@ TEST(WireTest, ASpecOfZeroesMeansTheDefaults) {
   EXPECT_EQ(config->overcommit, core::OvercommitPolicy::kGuess);
   EXPECT_EQ(config->overcommit_ratio, 50u);
   EXPECT_EQ(config->writeback_bytes_per_second, uint64_t{200} << 20);
+  EXPECT_EQ(config->read_bytes_per_second, uint64_t{1536} << 20);
 }
 
 TEST(WireTest, ASpecSurvivesTheWayThereAndBack) {
@@ -289,6 +290,7 @@ TEST(WireTest, ASpecSurvivesTheWayThereAndBack) {
   spec.set_overcommit_ratio(70);
   spec.set_overcommit_kbytes(4);
   spec.set_writeback_bytes_per_second(1 << 22);
+  spec.set_read_bytes_per_second(1 << 23);
   spec.mutable_mechanisms()->set_charge_order(v1::CHARGE_ORDER_UPTODATE_FIRST);
   spec.mutable_mechanisms()->set_commit_batch(v1::COMMIT_BATCH_SMALL);
   spec.mutable_mechanisms()->set_css_refs(v1::CSS_REFS_PER_PAGE);
