@@ -22,6 +22,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -64,6 +65,9 @@ class ServedStream {
   absl::StatusOr<Turn> Submit(uint64_t call, uint64_t sequence, uint64_t content_hash, ApplyBatch apply,
                               std::vector<StateBytes>* states)
       ABSL_LOCKS_EXCLUDED(apply_mutex_, owner_mutex_);
+
+  // Whether a call owns it.
+  bool IsOwned() ABSL_LOCKS_EXCLUDED(owner_mutex_);
 
   // The node was deleted: ends the call and refuses new ones.
   void Retire(const absl::Status& why) ABSL_LOCKS_EXCLUDED(owner_mutex_);
@@ -111,6 +115,9 @@ class ServedNode {
   // The stream of that id, made where it is new.  INVALID_ARGUMENT, NOT_FOUND (deleted), RESOURCE_EXHAUSTED,
   // FAILED_PRECONDITION where `known_incarnation` is neither 0 nor the node's.
   absl::StatusOr<ServedStream*> OpenStream(std::string_view id, uint64_t known_incarnation)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Ids of its streams after that one ("" for all), in order, at most `limit`; true: a call owns it.
+  std::vector<std::pair<std::string, bool>> ListStreams(std::string_view after, size_t limit)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // From here on `told` is called after each call of the OOM killer, and when the node is deleted; without
   // locks held, by whoever applied what called it.

@@ -86,7 +86,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
 absl::Status Server::Listen(const Config& config) {
   // Metrics first: what cannot listen there must not have served a call.
   if (config.metrics_listen.has_value()) {
-    auto exposer = MetricsExposer::Start(*config.metrics_listen, &metrics_, &registry_);
+    auto exposer = MetricsExposer::Start(*config.metrics_listen, config.cgroup_metrics, &metrics_, &registry_);
     if (!exposer.ok()) return exposer.status();
     exposer_ = *std::move(exposer);
   }
@@ -127,6 +127,7 @@ absl::Status Server::ListenGrpc(const ListenAddress& address) {
 void Server::Drain(milliseconds limit) {
   const auto deadline = steady_clock::now() + limit;
   health_.Stop();
+  if (exposer_ != nullptr) exposer_->Drain();
   whatif_.Drain();
   ooms_.Drain();
   cgroups_.Drain();
