@@ -181,26 +181,19 @@ void AppendLabel(std::string_view name, std::string_view value, std::string* to)
   *to += '"';
 }
 
-void AppendNumber(uint64_t number, std::string* text) {
-  char digits[20];
-  const auto end = std::to_chars(digits, digits + sizeof(digits), number).ptr;
-  text->append(digits, end);
-}
-
 template <class Sample>
 void AppendHead(const Family<Sample>& family, std::string* text) {
   *text += Cat("# HELP ", family.name, " ", family.help, "\n# TYPE ", family.name, " ", family.type, "\n");
 }
 
-void AppendSeries(std::string_view name, std::string_view own_labels, std::string_view labels, uint64_t value,
-                  std::string* text) {
-  *text += name;
-  *text += '{';
-  *text += own_labels;
-  *text += labels;
-  *text += "} ";
-  AppendNumber(value, text);
-  *text += '\n';
+// `begin`: the name and the labels before the common ones.  Three appends a series: there are 100,000.
+void AppendSeries(std::string_view begin, std::string_view labels, uint64_t value, std::string* text) {
+  char end[23] = {'}', ' '};
+  char* const digits_end = std::to_chars(end + 2, end + sizeof(end) - 1, value).ptr;
+  *digits_end = '\n';
+  text->append(begin);
+  text->append(labels);
+  text->append(end, digits_end + 1);
 }
 
 uint32_t DepthOf(std::string_view path) {
@@ -284,7 +277,7 @@ void CgroupMetrics::RenderNodes(std::string* text) const {
     AppendHead(family, text);
     for (const auto& [incarnation, node] : nodes_) {
       for (const auto& series : family.series) {
-        AppendSeries(family.name, series.labels, node.labels, series.value(node.sample), text);
+        AppendSeries(Cat(family.name, "{", series.labels), node.labels, series.value(node.sample), text);
       }
     }
   }
@@ -294,8 +287,8 @@ void CgroupMetrics::RenderCgroups(std::string* text) const {
   for (const Family<CgroupSample>& family : CgroupFamilies()) {
     AppendHead(family, text);
     for (const auto& series : family.series) {
-      for (const Row& row : rows_)
-        AppendSeries(family.name, series.labels, *row.labels, series.value(row.sample), text);
+      const std::string begin = Cat(family.name, "{", series.labels);
+      for (const Row& row : rows_) AppendSeries(begin, *row.labels, series.value(row.sample), text);
     }
   }
 }
@@ -306,9 +299,9 @@ void CgroupMetrics::Render(std::string* text) {
   *text +=
       "# HELP memcgd_cgroups_left_out Cgroups that the filter leaves out, by what of it.\n"
       "# TYPE memcgd_cgroups_left_out gauge\n";
-  AppendSeries("memcgd_cgroups_left_out", "", "reason=\"depth\"", left_out.depth, text);
-  AppendSeries("memcgd_cgroups_left_out", "", "reason=\"prefix\"", left_out.prefix, text);
-  AppendSeries("memcgd_cgroups_left_out", "", "reason=\"top\"", left_out.top, text);
+  AppendSeries("memcgd_cgroups_left_out{", "reason=\"depth\"", left_out.depth, text);
+  AppendSeries("memcgd_cgroups_left_out{", "reason=\"prefix\"", left_out.prefix, text);
+  AppendSeries("memcgd_cgroups_left_out{", "reason=\"top\"", left_out.top, text);
   RenderNodes(text);
   RenderCgroups(text);
 }
