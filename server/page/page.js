@@ -240,7 +240,7 @@ function drawChart(node, cgroup) {
       `top of the drawing ${bytes(top)}`;
   chart.setAttribute('aria-label', text);
   element('caption').textContent = `${text}. Usage in the colour of text; anon and file as in the bars` +
-      `${limit !== null ? '; the limit is dashed' : ''}.`;
+      `${limit !== null && limit <= top ? '; the limit is dashed' : ''}.`;
 }
 
 function drawFacts(facts) {
@@ -302,7 +302,7 @@ async function pollNode(node) {
     if (chosenRow()?.node !== node) return;
     drawTable('ooms', ooms.records.reverse().map(one => [
       one.sequence, `${(one.time_ns / 1e9).toFixed(3)} s`, one.breached, one.charged,
-      one.killed.map(victim => `${victim.comm} (${victim.pid}) in ${victim.cgroup}`).join(', ') || 'nobody']), 'none', 5);
+      one.killed.map(victim => `${victim.comm || 'process'} (${victim.pid}) in ${victim.cgroup}`).join(', ') || 'nobody']), 'none', 5);
     drawTable('streams', streams.streams.map(one => [one.id, one.open ? 'open' : 'no call has it open']), 'none', 2);
   } catch (error) {
     failed = error.message;

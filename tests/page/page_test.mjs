@@ -116,13 +116,14 @@ try {
   assert.equal(await page.locator('img').count(), 0);
   assert.equal(await page.title(), 'memcgd');
   await page.locator('#ooms').getByText('/job').first().waitFor();
-  assert.match(await page.locator('#ooms').textContent(), /job \(100\) in \/job/);
+  assert.match(await page.locator('#ooms').textContent(), /(job|process) \(100\) in \/job/);
   await page.locator('#streams').getByText('no call has it open').first().waitFor();
 
   // The last minutes are drawn.
-  await tree.locator('.row', {hasText: 'job'}).last().click();
+  await tree.locator('.row', {hasText: 'job'}).first().click();
   await seen(() => /^The last \d+ s: usage/.test(document.getElementById('caption').textContent));
   assert.ok(await page.locator('#chart path').count() >= 3);
+  await page.waitForTimeout(4500);  // something to draw
   if (shots !== undefined) {
     for (const [scheme, width, height] of [['light', 1280, 800], ['dark', 1280, 800], ['light', 420, 800], ['dark', 420, 800]]) {
       await page.setViewportSize({width, height});
