@@ -48,7 +48,7 @@ class Dashboards(unittest.TestCase):
         cls.start_prometheus()
         wait_for(lambda: cls.query('count_over_time(memcgd_nodes[1m])'), 'a first scrape')
         cls.replay('second')  # counters rise between scrapes
-        wait_for(lambda: cls.query('count_over_time(memcgd_nodes[1m]) > 5 and rate(memcgd_batches_total[1m]) > 0'),
+        wait_for(lambda: cls.query('count_over_time(memcgd_nodes[1m]) > 5 and on () sum(rate(memcgd_batches_total[1m])) > 0'),
                  'scrapes that see it')
 
     @classmethod
