@@ -86,7 +86,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
 absl::Status Server::Listen(const Config& config) {
   // Metrics first: what cannot listen there must not have served a call.
   if (config.metrics_listen.has_value()) {
-    auto exposer = MetricsExposer::Start(*config.metrics_listen, config.cgroup_metrics, &metrics_, &registry_);
+    auto exposer =
+        MetricsExposer::Start(*config.metrics_listen, config.cgroup_metrics, &metrics_, &registry_);
     if (!exposer.ok()) return exposer.status();
     exposer_ = *std::move(exposer);
   }
