@@ -469,6 +469,32 @@ absl::StatusOr<CgroupReading> Node::ReadCgroup(std::string_view path, bool local
   return read();
 }
 
+NodeSample Node::SampleCgroups(absl::FunctionRef<void(const CgroupSample&)> show) {
+  {
+    SharedLocked cut(cut_->lock);
+    SampleAll(*machine_, show);
+  }
+  return SampleNode();
+}
+
+NodeSample Node::SampleNode() {
+  SharedLocked cut(cut_->lock);
+  NodeSample sample;
+  sample.resident_bytes = machine_->ResidentPages() << machine_->page_shift;
+  sample.memory_bytes = machine_->config.memory_bytes;
+  sample.swap_bytes = machine_->config.swap_bytes;
+  sample.committed_as_bytes = static_cast<uint64_t>(machine_->commit.CommittedAsPages())
+                              << machine_->page_shift;
+  sample.commit_limit_bytes = static_cast<uint64_t>(machine_->commit.LimitPages()) << machine_->page_shift;
+  sample.events = events_.load(std::memory_order_relaxed);
+  sample.streams = streams_.size();
+  sample.cgroups = machine_->tree.online().size();
+  sample.dying_cgroups = machine_->tree.dying().size();
+  sample.oom_calls = machine_->oom_calls.load(std::memory_order_relaxed);
+  sample.time_ns = machine_->time_ns.load(std::memory_order_relaxed);
+  return sample;
+}
+
 absl::Status Node::WatchFileReads(std::string_view path, MissRatio* reads) {
   Locked cut(cut_->lock);
   Memcg* memcg = machine_->tree.Find(path);

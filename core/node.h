@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/event.h"
@@ -216,7 +217,9 @@ class EventStream;
 class MissRatio;
 class PeakWatches;
 struct Growth;
+struct CgroupSample;
 struct Machine;
+struct NodeSample;
 
 class Node {
  public:
@@ -251,6 +254,12 @@ class Node {
   // v1: the names and the local and total_ fields of cgroup v1.  fast: what the node's form of statistics
   // serves a reader, within `error_bound`; else the exact, flushed values.
   absl::StatusOr<CgroupReading> ReadCgroup(std::string_view path, bool local, bool v1, bool fast = false);
+  // Shows every cgroup that is online, in order of path, beside batches: fast reads, each number right by
+  // itself.  `show` may not call the node, and is done quickly: no cgroup comes or goes meanwhile.
+  // Returns SampleNode().
+  NodeSample SampleCgroups(absl::FunctionRef<void(const CgroupSample&)> show);
+  // The node alone, beside batches.
+  NodeSample SampleNode();
   // memory.reclaim: "N" or "N swappiness=S" (0 … 200, or max: anonymous pages only).  ABORTED, as EAGAIN,
   // where less was to be had, with how much it was; FAILED_PRECONDITION where the node's model does not
   // reclaim.

@@ -231,7 +231,67 @@ uint64_t BoundOf(const Machine& machine, const Memcg& memcg, bool local) {
   CheckFailed("a form of statistics", __FILE__, __LINE__);
 }
 
+// walk: of each cgroup by id, with all below it.
+std::vector<Counts> WalkAll(const Machine& machine) {
+  const auto& all = machine.tree.all();
+  std::vector<Counts> sums(all.size());
+  for (size_t id = all.size(); id-- > 0;) {  // children, which have the higher ids, first
+    if (all[id] == nullptr) continue;
+    AddWalked(machine, *all[id], sums[id]);
+    if (all[id]->parent == nullptr) continue;
+    Counts& parent = sums[Raw(all[id]->parent->id)];
+    for (size_t i = 0; i < kStats; ++i) parent[i] += sums[id][i];
+  }
+  return sums;
+}
+
+CgroupSample SampleOf(const Machine& machine, const Memcg& memcg, const Counts& counts) {
+  const uint64_t page = machine.config.page_size;
+  auto bytes = [page](int64_t pages) { return static_cast<uint64_t>(std::max<int64_t>(pages, 0)) * page; };
+  auto limit = [&](int64_t pages) {
+    return pages >= PageCounter::kMax ? CgroupSample::kNoLimit : bytes(pages);
+  };
+  CgroupSample sample;
+  sample.path = memcg.path;
+  sample.id = Raw(memcg.id);
+  sample.stat = ShowStats(counts, machine.config.page_size);
+  sample.usage_bytes = memcg.parent != nullptr ? bytes(memcg.memory.usage_pages())
+                                               : sample.Of(Stat::kAnon) + sample.Of(Stat::kFile);
+  if (memcg.parent == nullptr) sample.total_less_free_bytes = machine.ResidentPages() * page;
+  sample.peak_bytes = bytes(memcg.memory.watermark_pages());
+  sample.max_bytes = limit(memcg.memory.max_pages());
+  sample.high_bytes = limit(memcg.reclaim.high);
+  sample.low_bytes = bytes(memcg.reclaim.low);
+  sample.swap_max_bytes = limit(memcg.swap.max_pages());
+  sample.swap_bytes = bytes(memcg.swap.usage_pages());
+  sample.failcnt = static_cast<uint64_t>(memcg.memory.failcnt());
+  for (size_t i = 0; i < kMemcgEvents; ++i)
+    sample.events[i] = memcg.events[i].load(std::memory_order_relaxed);
+  sample.error_bound_pages = BoundOf(machine, memcg, false);
+  sample.error_bound_bytes = sample.error_bound_pages * page;
+  return sample;
+}
+
 }  // namespace
+
+void SampleAll(Machine& machine, absl::FunctionRef<void(const CgroupSample&)> show) {
+  const StatsForm form = machine.config.mechanisms.stats;
+  if (form == StatsForm::kRstat) FlushForReader(machine, machine.tree.root());
+  std::vector<Counts> walked;
+  if (form == StatsForm::kWalk) walked = WalkAll(machine);
+  for (const auto& [path, memcg] : machine.tree.online()) {
+    const Counts counts =
+        form == StatsForm::kWalk ? walked[Raw(memcg->id)] : ReadRecursive(machine, *memcg, false);
+    CgroupSample sample = SampleOf(machine, *memcg, counts);
+    const Counts local = ReadLocal(machine, *memcg, false);
+    auto own = [&local](Stat stat) {
+      return static_cast<uint64_t>(std::max<int64_t>(local[static_cast<size_t>(stat)], 0));
+    };
+    sample.local_faults = own(Stat::kPgfault);
+    sample.local_major_faults = own(Stat::kPgmajfault);
+    show(sample);
+  }
+}
 
 std::map<MemcgId, std::array<int64_t, kStats>> ReadExact(Machine& machine) {
   MakeExact(machine);

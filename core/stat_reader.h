@@ -14,6 +14,8 @@
 #include <array>
 #include <map>
 
+#include "absl/functional/function_ref.h"
+#include "core/cgroup_sample.h"
 #include "core/machine.h"
 
 namespace memcgd::core {
@@ -32,6 +34,9 @@ void FlushForSave(Machine& machine);
 uint64_t StatFlushes(Machine& machine);
 // What memory.current, memory.stat and memory.events of a cgroup say.
 CgroupReading ReadReading(Machine& machine, const Memcg& memcg, bool local, bool v1, bool fast);
+
+// Shows every cgroup that is online, by fast reads; those of walked statistics in one pass over all.
+void SampleAll(Machine& machine, absl::FunctionRef<void(const CgroupSample&)> show);
 
 }  // namespace memcgd::core
 

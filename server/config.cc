@@ -10,8 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "core/cgroup_path.h"
 #include "server/config_file.h"
 #include "server/cpu_list.h"
+#include "server/path_text.h"
 #include "server/text.h"
 #include "server/tokens.h"
 #include "server/version.h"
@@ -79,6 +81,42 @@ absl::Status ParseInsecure(const std::string& value, Config* config) {
   if (value != "true" && value != "false")
     return absl::InvalidArgumentError(Cat(Quoted(value), " is neither true nor false"));
   config->insecure = value == "true";
+  return absl::OkStatus();
+}
+
+absl::Status BadCgroupMetrics(const std::string& value) {
+  return absl::InvalidArgumentError(Cat(
+      Quoted(value), " is not off, on, or depth=0…1000, top=1…1000000 and prefix=/PATH with commas between"));
+}
+
+absl::Status ParseCgroupMetrics(const std::string& value, Config* config) {
+  constexpr uint32_t kMostDepth = 1000, kMostTop = 1'000'000;
+  config->cgroup_metrics.reset();
+  if (value.empty() || value == "off") return absl::OkStatus();
+  CgroupFilter filter;
+  std::string_view rest = value == "on" ? "" : std::string_view(value);
+  while (!rest.empty()) {
+    const size_t equals = rest.find('=');
+    const std::string_view key = rest.substr(0, equals);
+    if (equals == rest.npos) return BadCgroupMetrics(value);
+    rest.remove_prefix(equals + 1);
+    // A path may hold commas, and so it comes last.
+    const std::string_view text = key == "prefix" ? rest : rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), text.size() + 1));
+    uint32_t* number = key == "depth" ? &filter.depth : key == "top" ? &filter.top : nullptr;
+    if (number != nullptr) {
+      if (!absl::SimpleAtoi(Piece(text), number) || *number > (key == "depth" ? kMostDepth : kMostTop) ||
+          (key == "top" && *number == 0))
+        return BadCgroupMetrics(value);
+    } else if (key == "prefix") {
+      filter.prefix = PathFromText(text);
+      const absl::Status status = core::CheckCgroupPath(filter.prefix);
+      if (!status.ok()) return status;
+    } else {
+      return BadCgroupMetrics(value);
+    }
+  }
+  config->cgroup_metrics = std::move(filter);
   return absl::OkStatus();
 }
 
@@ -161,6 +199,8 @@ std::vector<Setting> Settings() {
       "Where gRPC listens: HOST:PORT or unix:PATH; port 0 takes any free one", ParseListen);
   add("metrics-listen", "MEMCGD_METRICS_LISTEN", "127.0.0.1:9477",
       "Where Prometheus may scrape /metrics: HOST:PORT; off: nowhere", ParseMetricsListen);
+  add("cgroup-metrics", "MEMCGD_CGROUP_METRICS", "off",
+      "Modelled cgroups on /metrics/cgroups: off, on, or depth=N,top=N,prefix=/PATH", ParseCgroupMetrics);
   add("health-listen", "MEMCGD_HEALTH_LISTEN", "off",
       "Where gRPC health checks are answered, and nothing else, without TLS and token: HOST:PORT or "
       "unix:PATH; off: nowhere",

@@ -16,9 +16,18 @@
 
 namespace memcgd::server {
 
+// Which modelled cgroups /metrics/cgroups shows: those below `prefix` that are at most `depth` deep, and of
+// them the `top` that use the most memory, of all nodes together.
+struct CgroupFilter {
+  std::string prefix = "/";
+  uint32_t depth = 64;  // of the path: "/" is 0, "/a/b" is 2
+  uint32_t top = 10000;
+};
+
 struct Config {
   ListenAddress listen;
   std::optional<ListenAddress> metrics_listen = std::nullopt;  // none: no metrics
+  std::optional<CgroupFilter> cgroup_metrics = std::nullopt;   // none: no /metrics/cgroups
   std::optional<ListenAddress> health_listen = std::nullopt;   // none: health only where gRPC listens
   TlsFiles tls = {};
   std::string token_file = {};  // empty: whoever reaches the address may make every call

@@ -1,11 +1,10 @@
 #include "server/metrics_exposer.h"
 
 #include <prometheus/collectable.h>
-#include <prometheus/exposer.h>
 #include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
 #include <sys/resource.h>
 
-#include <exception>
 #include <limits>
 #include <map>
 #include <utility>
@@ -27,6 +26,8 @@ constexpr char kCompiler[] = __VERSION__;  // begins with "Clang"
 constexpr char kCompiler[] = "g++ " __VERSION__;
 #endif
 
+constexpr std::string_view kTextFormat = "text/plain; version=0.0.4; charset=utf-8";
+
 ClientMetric Counter(std::string_view label, std::string_view value, uint64_t count) {
   ClientMetric metric;
   metric.label.push_back({std::string(label), std::string(value)});
@@ -46,8 +47,10 @@ MetricFamily Total(std::string name, std::string help, uint64_t count) {
   return {std::move(name), std::move(help), MetricType::Counter, {std::move(metric)}};
 }
 
+}  // namespace
+
 // The model of prometheus-cpp that reads our counters when it is asked: no registry, no shared doubles.
-class Reader final : public prometheus::Collectable {
+class MetricsExposer::Reader final : public prometheus::Collectable {
  public:
   Reader(const ServerMetrics* metrics, NodeRegistry* registry) : metrics_(*metrics), registry_(*registry) {}
 
@@ -181,35 +184,32 @@ class Reader final : public prometheus::Collectable {
   NodeRegistry& registry_;
 };
 
-}  // namespace
-
-struct MetricsExposer::Impl {
-  std::shared_ptr<Reader> reader;
-  std::unique_ptr<prometheus::Exposer> exposer;
-};
-
-MetricsExposer::MetricsExposer(std::unique_ptr<Impl> impl, ListenAddress address)
-    : impl_(std::move(impl)), address_(std::move(address)) {}
+MetricsExposer::MetricsExposer(const ServerMetrics* metrics, NodeRegistry* registry)
+    : reader_(std::make_unique<Reader>(metrics, registry)), page_data_(registry) {}
 
 MetricsExposer::~MetricsExposer() = default;
 
-absl::StatusOr<std::unique_ptr<MetricsExposer>> MetricsExposer::Start(const ListenAddress& address,
-                                                                      const ServerMetrics* metrics,
-                                                                      NodeRegistry* registry) {
-  auto impl = std::make_unique<Impl>();
-  impl->reader = std::make_shared<Reader>(metrics, registry);
-  ListenAddress bound = address;
-  // The Exposer throws where it cannot listen; exceptions end at this edge.
-  try {
-    impl->exposer = std::make_unique<prometheus::Exposer>(address.Text(), 1);
-    impl->exposer->RegisterCollectable(impl->reader);
-    const std::vector<int> ports = impl->exposer->GetListeningPorts();
-    if (!ports.empty()) bound.port = static_cast<uint16_t>(ports[0]);
-  } catch (const std::exception& error) {
-    return absl::UnavailableError(
-        Cat("cannot listen on ", address.Text(), " for metrics: ", WhyNotBound(address, error.what())));
+absl::StatusOr<std::unique_ptr<MetricsExposer>> MetricsExposer::Start(
+    const ListenAddress& address, const std::optional<CgroupFilter>& cgroup_metrics,
+    const ServerMetrics* metrics, NodeRegistry* registry) {
+  std::unique_ptr<MetricsExposer> exposer(new MetricsExposer(metrics, registry));
+  HttpServer::Handlers handlers = PageHandlers(&exposer->page_data_);
+  handlers["/metrics"] = [reader = exposer->reader_.get()](const HttpRequest&, HttpAnswer* answer) {
+    answer->content_type = kTextFormat;
+    answer->body += prometheus::TextSerializer().Serialize(reader->Collect());
+  };
+  if (cgroup_metrics.has_value()) {
+    exposer->cgroups_ = std::make_unique<CgroupMetrics>(*cgroup_metrics, registry);
+    handlers["/metrics/cgroups"] = [cgroups = exposer->cgroups_.get()](const HttpRequest&,
+                                                                       HttpAnswer* answer) {
+      answer->content_type = kTextFormat;
+      cgroups->Render(&answer->body);
+    };
   }
-  return std::unique_ptr<MetricsExposer>(new MetricsExposer(std::move(impl), std::move(bound)));
+  auto http = HttpServer::Start(address, std::move(handlers));
+  if (!http.ok()) return http.status();
+  exposer->http_ = *std::move(http);
+  return exposer;
 }
 
 }  // namespace memcgd::server

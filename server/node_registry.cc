@@ -50,6 +50,11 @@ void ServedStream::Detach(uint64_t call) {
   end_ = nullptr;
 }
 
+bool ServedStream::IsOwned() {
+  Locked lock(owner_mutex_);
+  return owner_ != 0;
+}
+
 absl::Status ServedStream::CheckOwner(uint64_t call) {
   Locked lock(owner_mutex_);
   if (!retired_.ok()) return retired_;
@@ -206,6 +211,19 @@ void ServedNode::OomHappened() {
     listeners = oom_listeners_;
   }
   for (const auto& [listener, told] : listeners) told();
+}
+
+std::vector<std::pair<std::string, bool>> ServedNode::ListStreams(std::string_view after, size_t limit) {
+  std::vector<ServedStream*> found;  // they live as long as this does
+  {
+    Locked lock(mutex_);
+    for (auto it = streams_.upper_bound(after); it != streams_.end() && found.size() < limit; ++it) {
+      found.push_back(it->second.get());
+    }
+  }
+  std::vector<std::pair<std::string, bool>> streams;
+  for (ServedStream* stream : found) streams.emplace_back(stream->id(), stream->IsOwned());
+  return streams;
 }
 
 std::vector<ServedStream*> ServedNode::Streams() {

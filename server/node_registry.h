@@ -22,6 +22,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -67,6 +68,8 @@ class ServedStream {
                               std::vector<StateBytes>* states)
       ABSL_LOCKS_EXCLUDED(apply_mutex_, owner_mutex_);
 
+  // Whether a call owns it.
+  bool IsOwned() ABSL_LOCKS_EXCLUDED(owner_mutex_);
   // The last batch that was saved when the server stopped, 0 where there is none.
   uint64_t durable_through() const { return durable_through_; }
   // Where it stands, and what it remembers.  REQUIRES: retired, and its last batch awaited; or nobody has it
@@ -121,6 +124,9 @@ class ServedNode {
   // The stream of that id, made where it is new.  INVALID_ARGUMENT, NOT_FOUND (deleted), RESOURCE_EXHAUSTED,
   // FAILED_PRECONDITION where `known_incarnation` is neither 0 nor the node's.
   absl::StatusOr<ServedStream*> OpenStream(std::string_view id, uint64_t known_incarnation)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Ids of its streams after that one ("" for all), in order, at most `limit`; true: a call owns it.
+  std::vector<std::pair<std::string, bool>> ListStreams(std::string_view after, size_t limit)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // From here on `told` is called after each call of the OOM killer, and when the node is deleted; without
   // locks held, by whoever applied what called it.

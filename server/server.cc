@@ -194,7 +194,8 @@ absl::Status Server::Listen(const Config& config) {
   if (!tokens.ok()) return tokens;
   // Metrics first: what cannot listen there must not have served a call.
   if (config.metrics_listen.has_value()) {
-    auto exposer = MetricsExposer::Start(*config.metrics_listen, &metrics_, &registry_);
+    auto exposer =
+        MetricsExposer::Start(*config.metrics_listen, config.cgroup_metrics, &metrics_, &registry_);
     if (!exposer.ok()) return exposer.status();
     exposer_ = *std::move(exposer);
   }
@@ -238,6 +239,7 @@ absl::Status Server::ListenProbes(const ListenAddress& address) {
 void Server::Drain(milliseconds limit) {
   const auto deadline = steady_clock::now() + limit;
   health_.Stop();
+  if (exposer_ != nullptr) exposer_->Drain();
   probes_.Stop();
   whatif_.Drain();
   ooms_.Drain();

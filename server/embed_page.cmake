@@ -1,0 +1,11 @@
+# Writes {"name", "bytes"} for each of FILES to OUT.
+set(text "")
+foreach(file ${FILES})
+  get_filename_component(name ${file} NAME)
+  file(READ ${file} hex HEX)
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "\\\\x\\1" bytes "${hex}")
+  string(LENGTH "${hex}" digits)
+  math(EXPR size "${digits} / 2")
+  string(APPEND text "{\"${name}\", {\"${bytes}\", ${size}}},\n")
+endforeach()
+file(WRITE ${OUT} "${text}")
