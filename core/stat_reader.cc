@@ -283,9 +283,14 @@ void SampleAll(Machine& machine, absl::FunctionRef<void(const CgroupSample&)> sh
     const Counts counts =
         form == StatsForm::kWalk ? walked[Raw(memcg->id)] : ReadRecursive(machine, *memcg, false);
     CgroupSample sample = SampleOf(machine, *memcg, counts);
-    const Counts local = ReadLocal(machine, *memcg, false);
-    auto own = [&local](Stat stat) {
-      return static_cast<uint64_t>(std::max<int64_t>(local[static_cast<size_t>(stat)], 0));
+    // Two of the cgroup's own: not worth a look at all of them, but where they are to be summed anyway.
+    Counts local{};
+    if (form == StatsForm::kWalk) AddWalked(machine, *memcg, local);
+    auto own = [&](Stat stat) {
+      const size_t i = static_cast<size_t>(stat);
+      const int64_t count =
+          form == StatsForm::kWalk ? local[i] : memcg->stats.local[i].load(std::memory_order_relaxed);
+      return static_cast<uint64_t>(std::max<int64_t>(count, 0));
     };
     sample.local_faults = own(Stat::kPgfault);
     sample.local_major_faults = own(Stat::kPgmajfault);
