@@ -254,7 +254,7 @@ CgroupMetrics::LeftOut CgroupMetrics::Sample() {
   ++renderings_;
   rows_.clear();
   LeftOut left_out;
-  for (const std::shared_ptr<ServedNode>& served : registry_.List("", kMaxNodes)) {
+  for (const std::shared_ptr<ServedNode>& served : registry_.List("", SIZE_MAX)) {
     Node& node = nodes_[served->incarnation()];
     if (node.labels.empty()) AppendLabel("node", served->name(), &node.labels);
     node.seen = renderings_;

@@ -103,7 +103,7 @@ std::string_view TypeOf(std::string_view name) {
 
 void PageData::Nodes(const HttpRequest&, HttpAnswer* answer) {
   json nodes = json::array();
-  for (const std::shared_ptr<ServedNode>& node : registry_.List("", kMaxNodes)) {
+  for (const std::shared_ptr<ServedNode>& node : registry_.List("", SIZE_MAX)) {
     const core::NodeSample sample = node->core()->SampleNode();
     nodes.push_back({{"name", node->name()},
                      {"memory", sample.memory_bytes},
