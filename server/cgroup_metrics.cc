@@ -225,24 +225,25 @@ CgroupMetrics::Cgroup CgroupMetrics::MakeCgroup(const std::string& node, std::st
 }
 
 void CgroupMetrics::SampleNode(ServedNode* served, Node* node, LeftOut* left_out) {
-  node->sample = served->core()->SampleCgroups([&](const CgroupSample& sample) {
-    auto at = node->cgroups.find(sample.id);
-    if (at == node->cgroups.end()) {
-      at = node->cgroups.emplace(sample.id, MakeCgroup(served->name(), sample.path)).first;
-    }
-    Cgroup& cgroup = at->second;
-    cgroup.seen = renderings_;
-    switch (cgroup.place) {
-      case Cgroup::Place::kTooDeep:
-        ++left_out->depth;
-        break;
-      case Cgroup::Place::kElsewhere:
-        ++left_out->prefix;
-        break;
-      case Cgroup::Place::kShown:
-        rows_.push_back({&cgroup.labels, sample});
-    }
-  });
+  node->sample = served->core()->SampleCgroups(
+      [&](const CgroupSample& sample) ABSL_NO_THREAD_SAFETY_ANALYSIS {  // under mutex_
+        auto at = node->cgroups.find(sample.id);
+        if (at == node->cgroups.end()) {
+          at = node->cgroups.emplace(sample.id, MakeCgroup(served->name(), sample.path)).first;
+        }
+        Cgroup& cgroup = at->second;
+        cgroup.seen = renderings_;
+        switch (cgroup.place) {
+          case Cgroup::Place::kTooDeep:
+            ++left_out->depth;
+            break;
+          case Cgroup::Place::kElsewhere:
+            ++left_out->prefix;
+            break;
+          case Cgroup::Place::kShown:
+            rows_.push_back({&cgroup.labels, sample});
+        }
+      });
   if (node->cgroups.size() > node->sample.cgroups) {
     std::erase_if(node->cgroups, [this](const auto& entry) ABSL_NO_THREAD_SAFETY_ANALYSIS {  // under mutex_
       return entry.second.seen != renderings_;
