@@ -135,8 +135,9 @@ void PageCache<Forms>::ShrinkShadows(File& file, MemcgId memcg) {
   for (const auto& [index, shadow] : file.shadows) {
     if (shadow.memcg == memcg) goes.try_emplace(node_of(index, shadow), true);
   }
-  for (auto& [node, shadows_only] : goes) {
-    const auto [first, order] = node;
+  for (auto& node : goes) {
+    const auto [first, order] = node.first;
+    bool& shadows_only = node.second;
     file.pages.ForEach({first, first + (PageIndex{1} << order)}, [&shadows_only](PageIndex, uint32_t& entry) {
       if ((entry & File::kAbsent) == 0) shadows_only = false;
     });

@@ -286,7 +286,7 @@ void SampleAll(Machine& machine, absl::FunctionRef<void(const CgroupSample&)> sh
     // Two of the cgroup's own: not worth a look at all of them, but where they are to be summed anyway.
     Counts local{};
     if (form == StatsForm::kWalk) AddWalked(machine, *memcg, local);
-    auto own = [&](Stat stat) {
+    auto own = [form, &local, memcg = memcg](Stat stat) {
       const size_t i = static_cast<size_t>(stat);
       const int64_t count =
           form == StatsForm::kWalk ? local[i] : memcg->stats.local[i].load(std::memory_order_relaxed);

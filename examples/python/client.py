@@ -18,7 +18,7 @@ SERVICE_CONFIG = (pathlib.Path(__file__).parents[1] / 'service-config.json').rea
 
 def call(channel, method, request, response):
     stub = channel.unary_unary(f'/memcgd.v1.{method}', type(request).SerializeToString, response.FromString)
-    return stub(request, timeout=30, metadata=[('x-memcg-node', NODE)])
+    return stub(request, timeout=30, wait_for_ready=True, metadata=[('x-memcg-node', NODE)])
 
 
 def batch(sequence):

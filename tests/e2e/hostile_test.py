@@ -4,7 +4,7 @@
 usage: hostile_test.py BINARY_DIRECTORY [unittest arguments]
 
 MEMCGD_HOSTILE_SECONDS is how long each flood lasts (default 2); MEMCGD_HOSTILE_SEQUENCES how many random sequences of
-frames are sent (default 2000), of the seed MEMCGD_HOSTILE_SEED (default 1).
+frames are sent (default 2000), of the seed MEMCGD_HOSTILE_SEED (default 1).  MEMCGD_HOSTILE=1 floods gRPC itself too.
 """
 import os
 import pathlib
@@ -277,6 +277,13 @@ class MemoryBudget(Hostile):
 
 
 class Floods(Hostile):
+    """Without HAProxy in front they are for a machine of their own: docs/security.md says what a run came to."""
+
+    def setUp(self):
+        if type(self) is Floods and not os.environ.get('MEMCGD_HOSTILE'):
+            self.skipTest('set MEMCGD_HOSTILE=1 to flood gRPC itself')
+        super().setUp()
+
     def test_rapid_resets(self):
         server = self.start_server()
 
