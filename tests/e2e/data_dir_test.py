@@ -5,6 +5,7 @@ usage: data_dir_test.py BINARY_DIRECTORY [unittest arguments]
 """
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -59,10 +60,23 @@ class DataDir(unittest.TestCase):
         jobs = [self.directory.file(f't{i}', trace(PAGES, f'/job{i}', pid=100 + i)) for i in range(2)]
         return 5 * STOPS // 2 * jobs
 
-    def halt_within(self, command, server, least):
-        """Stops the client with SIGSTOP when the server has had so many events."""
-        wait_for(lambda: self.events(server) >= least, 'events')
+    def feed_until(self, command, server, more_than):
+        """Lets the client go on for a moment at a time until the server has more events than that; it is halted then, with
+        events left to send."""
+        def fed():
+            command.process.send_signal(signal.SIGCONT)
+            time.sleep(0.005)
+            command.process.send_signal(signal.SIGSTOP)
+            return self.events(server) > more_than
+        wait_for(fed, 'events')
+        self.assertIsNone(command.process.poll(), 'the client is done: nothing will be interrupted')
+
+    def stop_under_load(self, command, server):
+        """Stops the server while the client streams into it; the client is halted then."""
+        command.process.send_signal(signal.SIGCONT)
+        self.assertEqual(server.stop(), 0)
         command.process.send_signal(signal.SIGSTOP)
+        self.assertIsNone(command.process.poll(), 'the client is done: nothing was interrupted')
 
     def uninterrupted(self, *files):
         server = Memcgd(self.directory.path)
@@ -76,14 +90,16 @@ class DataDir(unittest.TestCase):
         out = self.uninterrupted(*files)
         server = self.start_server()
         command = self.replay(server, *files)
-        wait_for(lambda: self.events(server) > 0, 'events')
         for _ in range(STOPS):
-            self.assertEqual(server.stop(), 0)
+            self.feed_until(command, server, self.events(server))
+            self.stop_under_load(command, server)
             server = self.start_server(server.address)
+        command.process.send_signal(signal.SIGCONT)
         code, got, err = command.finish()
         self.assertEqual(code, 0, err)
         self.assertEqual(got, out)
-        self.assertIn('the connection was made again', err)
+        again = re.search(r'the connection was made again (\d+) times', err)
+        self.assertGreaterEqual(int(again.group(1)) if again else 0, STOPS, err)
         self.assertNotIn('sending it again', err)
 
     def test_a_kill_costs_what_came_after_the_last_stop(self):
@@ -91,17 +107,20 @@ class DataDir(unittest.TestCase):
         out = self.uninterrupted(*files)
         server = self.start_server()
         command = self.replay(server, *files)
-        self.halt_within(command, server, 1)
-        command.process.send_signal(signal.SIGCONT)
-        self.assertEqual(server.stop(), 0)
+        self.feed_until(command, server, 0)
+        made = self.node(server)
+        self.stop_under_load(command, server)
         server = self.start_server(server.address)
-        saved = self.events(server)
-        wait_for(lambda: self.events(server) > saved, 'events')
-        command.process.send_signal(signal.SIGSTOP)
+        saved = self.node(server)
+        self.assertGreater(saved['events'], 0)
+        self.assertEqual(saved['incarnation'], made['incarnation'], 'a stop loses nothing')
+        self.feed_until(command, server, saved['events'])
         server.process.kill()
         server.process.wait()
         server = self.start_server(server.address)
-        self.assertEqual(self.events(server), saved)
+        killed = self.node(server)
+        self.assertEqual((killed['events'], killed['state_hash']), (saved['events'], saved['state_hash']))
+        self.assertNotEqual(killed['incarnation'], saved['incarnation'], 'a kill does')
         command.process.send_signal(signal.SIGCONT)
         code, got, err = command.finish()
         self.assertEqual(code, 0, err)
@@ -113,7 +132,7 @@ class DataDir(unittest.TestCase):
         out = self.uninterrupted(*files)
         server = self.start_server()
         command = self.replay(server, *files)
-        self.halt_within(command, server, 1)
+        self.feed_until(command, server, 0)
         server.process.kill()
         server.process.wait()
         server = self.start_server(server.address)
@@ -121,12 +140,13 @@ class DataDir(unittest.TestCase):
         command.process.send_signal(signal.SIGCONT)
         code, got, err = command.finish()
         self.assertEqual((code, got), (0, out), err)
+        self.assertIn('sending it again', err)
 
     def test_a_node_that_held_more_than_the_trace_is_not_made_again(self):
         server = self.start_server()
         self.ctl(server, 'node', 'create', 'n')
         command = self.replay(server, *self.files())
-        self.halt_within(command, server, 1)
+        self.feed_until(command, server, 0)
         server.process.kill()
         server.process.wait()
         self.start_server(server.address)
